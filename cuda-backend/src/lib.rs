@@ -1,0 +1,1 @@
+//! Terrane's CUDA device, loaded at run time.

@@ -1,0 +1,3 @@
+//! The program `terrane`.
+
+fn main() {}

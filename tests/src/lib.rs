@@ -1,0 +1,1 @@
+//! Terrane's conformance suite, for any device, and whole-system tests.

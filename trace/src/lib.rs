@@ -1,0 +1,1 @@
+//! Traces of GPU memory: reading, recording, replaying and explaining them.

@@ -1,0 +1,1 @@
+//! Terrane's Vulkan device, over ash.
