@@ -92,12 +92,12 @@ impl<T> Default for Table<T> {
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), first_empty: NO_SLOT, len: 0, first_generation: 1 }
+        Self::starting_at(1)
     }
 
     /// An empty table whose slots start at `generation`, so that a test reaches the end soon.
     pub const fn starting_at(generation: u32) -> Self {
-        Self { first_generation: generation, ..Self::new() }
+        Self { chunks: Vec::new(), first_empty: NO_SLOT, len: 0, first_generation: generation }
     }
 
     /// Number of entries.
