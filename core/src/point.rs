@@ -26,6 +26,8 @@ impl fmt::Display for StreamId {
 }
 
 /// A submission on a stream. Value 0 is before all work and always reached.
+// Packed to 12 bytes, so that a set of one point is 16: every block carries such a set.
+#[repr(C, packed(4))]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SyncPoint {
     /// The stream that the work was submitted to.
@@ -36,7 +38,8 @@ pub struct SyncPoint {
 
 impl fmt::Debug for SyncPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}@{}", self.stream, self.value)
+        let Self { stream, value } = *self;
+        write!(f, "{stream:?}@{value}")
     }
 }
 
@@ -106,7 +109,7 @@ impl Points {
         match &mut self.0 {
             Repr::None => self.0 = Repr::One(point),
             Repr::One(mine) if mine.stream == point.stream => {
-                mine.value = mine.value.max(point.value)
+                mine.value = mine.value.max(point.value);
             }
             Repr::One(mine) => {
                 let mut both = vec![*mine, point];
@@ -196,6 +199,6 @@ mod tests {
 
     #[test]
     fn a_set_is_two_words() {
-        assert!(size_of::<Points>() <= 24);
+        assert!(size_of::<Points>() <= 16);
     }
 }
