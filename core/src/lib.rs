@@ -1,6 +1,9 @@
 //! Terrane's allocator: pools, stream order, budgets and compaction, without any GPU crate.
-#![cfg_attr(not(feature = "host"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 
+pub mod device;
+pub mod error;
 pub mod id;
+pub mod kind;
 pub mod point;
 pub mod units;
