@@ -1,3 +1,46 @@
-//! `cargo xtask`: set-up, tests, benches and releases.
+//! `cargo xtask`: set-up, tests, style, benches. Each task is one module; `shell` is the only one
+//! that starts processes by hand.
 
-fn main() {}
+mod bench;
+mod ci;
+mod demo;
+mod install;
+mod metadata;
+mod shell;
+mod test;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Tasks of the Terrane workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what driver tests need (where that can be done), then run every test.
+    Test(test::Options),
+    /// Build and run `terrane demo` on the best device found. Installs nothing.
+    Demo(demo::Options),
+    /// Everything that CI checks, each step timed.
+    Ci(ci::Options),
+    /// The house style as a test: layers, sizes, reasons for unsafe, docs.
+    Tidy,
+    /// Run the benches and print how we compare to peers.
+    Bench(bench::Options),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().task {
+        Task::Test(options) => test::run(&options),
+        Task::Demo(options) => demo::run(&options),
+        Task::Ci(options) => ci::run(&options),
+        Task::Tidy => tidy::run(),
+        Task::Bench(options) => bench::run(&options),
+    }
+}

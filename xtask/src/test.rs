@@ -1,0 +1,114 @@
+//! `cargo xtask test`: install what is missing, then run every test there is.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{install, shell};
+
+/// Options of `cargo xtask test`.
+#[derive(Args, Default)]
+pub struct Options {
+    /// Install nothing; tests that need a driver report themselves skipped if there is none.
+    #[arg(long)]
+    pub no_install: bool,
+    /// Test only these packages (default: the whole workspace).
+    #[arg(long, short)]
+    pub package: Vec<String>,
+}
+
+/// Install, then test.
+pub fn run(options: &Options) -> Result<()> {
+    if options.no_install {
+        println!("--no-install: using what is on this machine.");
+    } else {
+        install::driver_packages();
+    }
+    let scope = scope(&options.package);
+    let scope: Vec<&str> = scope.iter().map(String::as_str).collect();
+    // Doc tests first (nextest cannot run them), so that the last lines tell of the main run.
+    if options.package.is_empty() {
+        shell::run(shell::cargo(&["test", "--quiet", "--doc"]).args(&scope))?;
+    }
+    if shell::on_path("cargo-nextest") {
+        return shell::run(shell::cargo(&["nextest", "run", "--no-tests", "fail"]).args(&scope));
+    }
+    println!("cargo-nextest is not installed: using cargo test.");
+    let targets = ["test", "--no-fail-fast", "--lib", "--bins", "--tests"];
+    run_and_tally(shell::cargo(&targets).args(&scope))
+}
+
+fn scope(packages: &[String]) -> Vec<String> {
+    let mut scope = vec!["--all-features".to_owned()];
+    if packages.is_empty() {
+        scope.push("--workspace".to_owned());
+    }
+    for package in packages {
+        scope.extend(["--package".to_owned(), package.clone()]);
+    }
+    scope
+}
+
+/// `cargo test` prints one result per binary; add them up, so that one closing line tells all.
+fn run_and_tally(command: &mut Command) -> Result<()> {
+    println!("$ {}", shell::show(command));
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    let mut tally = Tally::default();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.context("reading the output of cargo test")?;
+            tally.add(&line);
+            println!("{line}");
+        }
+    }
+    let status = child.wait().context("waiting for cargo test")?;
+    println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.ignored);
+    if !status.success() {
+        bail!("cargo test ended with {status}");
+    }
+    if tally.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Tally {
+    /// Add the counts of a line like `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
+        for count in counts.split("; ") {
+            let Some((number, what)) = count.split_once(' ') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_results_of_all_test_binaries_are_added_up() {
+        let mut tally = Tally::default();
+        tally.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        tally.add("test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured");
+        tally.add("running 9 tests");
+        assert_eq!(tally, Tally { passed: 7, failed: 2, ignored: 1 });
+    }
+}
