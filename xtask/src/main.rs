@@ -10,7 +10,8 @@ mod shell;
 mod test;
 mod tidy;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Tasks of the Terrane workspace.
@@ -35,12 +36,20 @@ enum Task {
     Bench(bench::Options),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
         Task::Test(options) => test::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Ci(options) => ci::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
-    }
+    };
+    // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.
+    result.map_or_else(
+        |error| {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
