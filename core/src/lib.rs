@@ -6,4 +6,7 @@ pub mod error;
 pub mod id;
 pub mod kind;
 pub mod point;
+#[doc(hidden)]
+pub mod range;
+pub mod size_class;
 pub mod units;

@@ -1,0 +1,14 @@
+//! Tests of the index.
+
+mod model;
+mod random;
+
+use crate::point::{Points, StreamId, SyncPoint};
+
+fn point(stream: u32, value: u64) -> SyncPoint {
+    SyncPoint { stream: StreamId(stream), value }
+}
+
+fn points<const N: usize>(list: [(u32, u64); N]) -> Points {
+    list.into_iter().map(|(stream, value)| point(stream, value)).collect()
+}
