@@ -14,7 +14,7 @@
 //!   work, though a driver call may take its time.
 //! - **Errors** cover what the caller can not know beforehand. After an error nothing has
 //!   changed, unless it is [`DeviceError::Lost`], after which every method answers `Lost` and
-//!   releasing things stays allowed and does nothing.
+//!   releasing things stays allowed, does nothing and answers `Ok`.
 //! - **Ids** are the backend's; they are never reused while the device lives, so that a late
 //!   call with a dead id is answered with [`DeviceError::InvalidCall`], never with another
 //!   object's data.
@@ -28,7 +28,8 @@
 //! the stream so far, by anyone: for a stream of our own it is the last submission's point, for a
 //! wrapped foreign stream it opens a new value whose driver event is recorded at the latest when
 //! somebody asks about it (recording late is allowed: it only covers more). `mark` makes no
-//! driver call. A point stays valid after its stream is retired: it is then reached.
+//! driver call. A point stays valid after its stream is retired: it is reached once that work is
+//! done.
 //!
 //! # Memory
 //! A *memory object* is what the driver hands out. A *space* is an address range that can be
@@ -36,11 +37,13 @@
 //! paged segment is a space whose pages are mapped from memory objects (see [`Paging`]). All work
 //! names memory by [`Place`]: a space and an offset.
 
+pub mod calls;
 mod caps;
 mod compute;
 pub mod host;
 mod paging;
 pub mod pattern;
+pub mod sim;
 
 use std::time::Duration;
 

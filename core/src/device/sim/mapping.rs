@@ -1,0 +1,66 @@
+//! Tables of mappings: which bytes of which memory object lie at a place.
+
+use std::collections::BTreeMap;
+
+use crate::device::Place;
+
+/// A piece of a memory object and the place that it was named by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) memory: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) at: Place,
+}
+
+impl Piece {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.memory == other.memory
+            && self.offset < other.offset + other.bytes
+            && other.offset < self.offset + self.bytes
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Mapping {
+    pub(super) bytes: u64,
+    pub(super) memory: u64,
+    pub(super) memory_offset: u64,
+}
+
+pub(super) type Mappings = BTreeMap<u64, Mapping>;
+
+/// Mappings that overlap a range, in order; the range does not wrap.
+pub(super) fn covering(
+    mappings: &Mappings,
+    offset: u64,
+    bytes: u64,
+) -> impl Iterator<Item = (u64, Mapping)> + '_ {
+    let first = mappings
+        .range(..=offset)
+        .next_back()
+        .filter(|(start, mapping)| *start + mapping.bytes > offset)
+        .map_or(offset, |(start, _)| *start);
+    mappings.range(first..offset + bytes).map(|(start, mapping)| (*start, *mapping))
+}
+
+/// What lies under a range, or `None` where some of it is not mapped.
+pub(super) fn pieces(mappings: &Mappings, place: Place, bytes: u64) -> Option<Vec<Piece>> {
+    let end = place.offset.checked_add(bytes)?;
+    let mut at = place.offset;
+    let mut found = Vec::new();
+    for (start, mapping) in covering(mappings, place.offset, bytes) {
+        if start > at {
+            return None;
+        }
+        let until = end.min(start + mapping.bytes);
+        found.push(Piece {
+            memory: mapping.memory,
+            offset: mapping.memory_offset + (at - start),
+            bytes: until - at,
+            at: Place { space: place.space, offset: at },
+        });
+        at = until;
+    }
+    (at == end).then_some(found)
+}
