@@ -2,8 +2,8 @@
 
 /// Modules of `core`, bottom to top. A module uses its own layer and those before it.
 pub const CORE_LAYERS: [&[&str]; 6] = [
-    &["units", "id", "point", "error", "sync"],
-    &["range", "event", "stats"],
+    &["units", "id", "kind", "point", "error", "sync"],
+    &["range", "size_class", "event", "stats"],
     &["device"],
     &["request", "segment", "pages", "pending", "budget", "pool"],
     &["allocator", "cache", "compact"],
@@ -12,7 +12,7 @@ pub const CORE_LAYERS: [&[&str]; 6] = [
 ];
 
 /// The only modules of `terrane_core` that a backend may name.
-pub const BACKEND_MAY_USE: &[&str] = &["device", "units", "id", "point", "error", "event"];
+pub const BACKEND_MAY_USE: &[&str] = &["device", "units", "id", "kind", "point", "error", "event"];
 
 /// Source folders of the backends.
 pub const BACKENDS: &[&str] = &["cuda-backend/src/", "vulkan-backend/src/"];
