@@ -29,12 +29,19 @@ pub struct Forbidden {
 }
 
 const HOST: &[&str] = &["core/src/device/host"];
-const CLOCK: &str = "core calls no clock: time comes from the injected Ticks";
+/// Devices that park a thread until a time is over.
+const PARKING: &[&str] = &["core/src/device/host", "core/src/device/sim"];
+const CLOCK: &str = "the allocator calls no clock: time comes from the injected Ticks";
 const NO_IO: &str = "core does no file or socket input or output";
 const ONE_SOURCE: &str = "the inspector reaches the allocator only through inspector/src/source/";
 
 pub const FORBIDDEN: &[Forbidden] = &[
-    Forbidden { within: "core/src/", except: HOST, path: &["std", "time", "Instant"], why: CLOCK },
+    Forbidden {
+        within: "core/src/",
+        except: PARKING,
+        path: &["std", "time", "Instant"],
+        why: CLOCK,
+    },
     Forbidden {
         within: "core/src/",
         except: HOST,
