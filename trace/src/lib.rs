@@ -14,6 +14,7 @@
 mod csv;
 mod error;
 mod input;
+pub mod model;
 mod workload;
 
 pub use csv::{open_csv, read_csv};
