@@ -105,6 +105,8 @@ pub enum Feature {
     MemoryKind,
     #[error("device timestamps")]
     Timestamps,
+    #[error("device addresses")]
+    Addresses,
     #[error("prefetch and advice")]
     Advice,
 }

@@ -53,8 +53,11 @@ pub enum KeyError {
     /// The slot was never handed out by this table.
     #[error("the key was never handed out by this table")]
     Foreign,
-    /// The entry is gone; the slot may hold another by now.
-    #[error("the entry is gone")]
+    /// The entry was removed and its slot is empty since.
+    #[error("the entry was removed")]
+    Gone,
+    /// The entry was removed and its slot has been used again.
+    #[error("the entry was removed and its slot used again")]
     Stale,
 }
 
@@ -81,6 +84,20 @@ pub struct Table<T> {
     len: u32,
     /// Generation that fresh slots start with: 1, or just below the end in tests of retirement.
     first_generation: u32,
+}
+
+impl<T> Slot<T> {
+    /// What a key that does not name the entry here means.
+    fn miss(&self, generation: u32) -> KeyError {
+        let empty = matches!(self.content, Content::Empty { .. });
+        if generation >= self.generation {
+            KeyError::Foreign
+        } else if empty && generation + 1 == self.generation {
+            KeyError::Gone
+        } else {
+            KeyError::Stale
+        }
+    }
 }
 
 impl<T> Default for Table<T> {
@@ -157,16 +174,8 @@ impl<T> Table<T> {
     pub fn remove(&mut self, key: Key) -> Result<T, KeyError> {
         let first_empty = self.first_empty;
         let slot = self.slot_mut(key.index).ok_or(KeyError::Foreign)?;
-        if slot.generation != key.generation {
-            return Err(if key.generation > slot.generation {
-                KeyError::Foreign
-            } else {
-                KeyError::Stale
-            });
-        }
-        if matches!(slot.content, Content::Empty { .. }) {
-            // The generation is the next one to be handed out: nobody can hold this key yet.
-            return Err(KeyError::Foreign);
+        if slot.generation != key.generation || matches!(slot.content, Content::Empty { .. }) {
+            return Err(slot.miss(key.generation));
         }
         slot.generation += 1;
         let retired = slot.generation == RETIRED;
@@ -178,7 +187,7 @@ impl<T> Table<T> {
         self.len -= 1;
         match content {
             Content::Full(value) => Ok(value),
-            Content::Empty { .. } => Err(KeyError::Stale),
+            Content::Empty { .. } => Err(KeyError::Gone),
         }
     }
 
@@ -190,8 +199,7 @@ impl<T> Table<T> {
         let slot = self.slot(key.index).ok_or(KeyError::Foreign)?;
         match &slot.content {
             Content::Full(value) if slot.generation == key.generation => Ok(value),
-            _ if key.generation < slot.generation => Err(KeyError::Stale),
-            _ => Err(KeyError::Foreign),
+            _ => Err(slot.miss(key.generation)),
         }
     }
 
@@ -201,10 +209,12 @@ impl<T> Table<T> {
     /// [`KeyError`] when the key names nothing (any more).
     pub fn get_mut(&mut self, key: Key) -> Result<&mut T, KeyError> {
         let slot = self.slot_mut(key.index).ok_or(KeyError::Foreign)?;
+        if slot.generation != key.generation {
+            return Err(slot.miss(key.generation));
+        }
         match &mut slot.content {
-            Content::Full(value) if slot.generation == key.generation => Ok(value),
-            _ if key.generation < slot.generation => Err(KeyError::Stale),
-            _ => Err(KeyError::Foreign),
+            Content::Full(value) => Ok(value),
+            Content::Empty { .. } => Err(KeyError::Foreign),
         }
     }
 
@@ -241,10 +251,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_outlives_its_entry_as_stale() {
+    fn a_key_outlives_its_entry_as_gone_then_stale() {
         let mut table = Table::new();
         let a = table.insert('a').unwrap();
         assert_eq!(table.remove(a), Ok('a'));
+        assert_eq!(table.get(a), Err(KeyError::Gone));
+        assert_eq!(table.remove(a), Err(KeyError::Gone));
         let b = table.insert('b').unwrap();
         assert_eq!(b.index(), a.index());
         assert_eq!(table.get(a), Err(KeyError::Stale));

@@ -1,12 +1,38 @@
 //! Terrane's allocator: pools, stream order, budgets and compaction, without any GPU crate.
+//!
+//! The layers, bottom to top; each may use only those above it in this list:
+//!
+//! | layer | modules |
+//! |---|---|
+//! | L0 | [`units`], [`id`], [`kind`], [`point`], [`error`], [`size_class`] |
+//! | L1 | [`range`], [`event`], [`stats`] |
+//! | L2 | [`device`] |
+//! | L3 | [`request`](Request), [`budget`](Limit), [`pool`](Growth) |
+//! | L4 | [`Allocator`] |
 #![deny(unsafe_code)]
 
+mod allocator;
+mod budget;
 pub mod device;
 pub mod error;
+pub mod event;
 pub mod id;
 pub mod kind;
 pub mod point;
-#[doc(hidden)]
+mod pool;
 pub mod range;
+mod request;
 pub mod size_class;
+pub mod stats;
 pub mod units;
+
+pub use allocator::{
+    Allocation, Allocator, BlockInfo, BlockView, Buffer, Charge, Config, Graph, Handle, Leak,
+    Mapped, Pin, Prefer, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice,
+    Snapshot, Submission,
+};
+pub use budget::Limit;
+pub use error::{Error, Shortage};
+pub use kind::MemoryKind;
+pub use pool::Growth;
+pub use request::{Request, Tag, Wait};

@@ -7,6 +7,14 @@ use super::bins::Bin;
 use super::node::{Home, NodeId};
 
 impl Ranges {
+    /// For each stream that free nodes wait for, a point that is not after the first of theirs;
+    /// of nodes that wait for several streams, every point. In no order, with repetitions.
+    pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
+        let one = self.homes.streams();
+        let one = one.map(|(stream, bins)| SyncPoint { stream, value: bins.lowest });
+        one.chain(self.iter_free(Home::Shared).flat_map(|node| node.points.iter()))
+    }
+
     /// Drops the points for which `reached` is true from all free nodes, re-homes and coalesces
     /// them; gives the bytes that became done.
     ///

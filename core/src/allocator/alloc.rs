@@ -1,0 +1,251 @@
+//! The way of a request: Request -> Layout -> found -> taken -> Allocation.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::event::{Event, EventKind, Why};
+use crate::point::Points;
+use crate::pool::{PoolKey, Room, SMALL_MAX};
+use crate::range::NodeId;
+use crate::request::{Layout, Request, Tag};
+
+use super::config::{Scrub, allowed_classes};
+use super::handle::{Allocation, Handle};
+use super::state::{Block, State, flag};
+use super::{Allocator, Inner};
+
+/// A request on its way, with what was worked out about it.
+pub(crate) struct Asked<'a> {
+    pub request: &'a Request<'a>,
+    pub layout: Layout,
+    pub site: &'static Location<'static>,
+    /// The private pool of the graph being captured on the request's stream.
+    pub graph: Option<u32>,
+}
+
+/// A range taken for a request, not yet a block.
+pub(crate) struct Taken {
+    pub pool: u16,
+    pub node: NodeId,
+    /// What those who used the range before are still doing.
+    pub points: Points,
+    pub why: Why,
+}
+
+impl Allocator {
+    /// Asks for one block.
+    ///
+    /// The call makes no driver call when a hole fits. Otherwise it tries, each at most once and
+    /// as far as the request allows: completed frees, new memory, giving back what other pools do
+    /// not use, waiting for just enough work, and the hooks.
+    ///
+    /// # Errors
+    /// Every variant of [`Error`] says what to do next. Nothing is held after an error.
+    #[track_caller]
+    pub fn alloc(&self, request: &Request<'_>) -> Result<Allocation, Error> {
+        self.inner.alloc(request, Location::caller())
+    }
+
+    /// [`alloc`](Self::alloc) as an owned block, freed in stream order when dropped.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    #[track_caller]
+    pub fn buffer(&self, request: &Request<'_>) -> Result<super::Buffer, Error> {
+        let allocation = self.inner.alloc(request, Location::caller())?;
+        Ok(super::Buffer::new(self.clone(), &allocation))
+    }
+}
+
+impl Inner {
+    fn alloc(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<Allocation, Error> {
+        let layout = self.layout(request)?;
+        let graph = self.graph_of(request.stream)?;
+        let asked = Asked { request, layout, site, graph };
+        if let Some(allocation) = self.hit(&asked)? {
+            return self.finish(&asked, allocation);
+        }
+        let allocation = self.climb(&asked)?;
+        self.finish(&asked, allocation)
+    }
+
+    fn layout(&self, request: &Request<'_>) -> Result<Layout, Error> {
+        let caps = self.caps();
+        if caps.classes_of(request.kind).next().is_none() {
+            return Err(Error::NoSuchKind(request.kind));
+        }
+        let layout = request.layout(caps.binding_align, caps.max_plain_bytes)?;
+        if layout.align > caps.plain_base_align {
+            let (asked, limit) = (layout.align.get(), caps.plain_base_align.get());
+            return Err(Error::OverDeviceLimit { asked, limit });
+        }
+        Ok(layout)
+    }
+
+    /// The short way: a hole that the stream may use at once.
+    fn hit(&self, asked: &Asked<'_>) -> Result<Option<Allocation>, Error> {
+        let mut state = self.lock();
+        state.clock.tick(&*self.device);
+        state.check_tag_limit(asked.request.tag, asked.layout.bytes)?;
+        if asked.request.dedicated {
+            return Ok(None);
+        }
+        match self.take_ready(&mut state, asked) {
+            Some(taken) => self.commit(&mut state, asked, taken).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a hole that needs no wait, in the first class that has one.
+    pub(super) fn take_ready(&self, state: &mut State, asked: &Asked<'_>) -> Option<Taken> {
+        for class in allowed_classes(self.caps(), &self.config, asked.request) {
+            let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
+            let pool = &mut state.pools[usize::from(number)];
+            let Some(ready) = pool.find_ready(asked.layout, asked.request.stream) else { continue };
+            let (node, points) = pool.take(Room::Hole(ready.fit));
+            let why = if ready.own { Why::OwnHole } else { Why::CompletedHole };
+            return Some(Taken { pool: number, node, points, why });
+        }
+        None
+    }
+
+    /// Makes a block of a taken range: gives it a handle, counts it, writes the event.
+    pub(super) fn commit(
+        &self,
+        state: &mut State,
+        asked: &Asked<'_>,
+        taken: Taken,
+    ) -> Result<Allocation, Error> {
+        let Taken { pool: number, node, points, why } = taken;
+        let request = asked.request;
+        let bytes = asked.layout.bytes;
+        let kind = state.pools[usize::from(number)].kind;
+        if !points.is_empty() {
+            // The range was pending: its bytes are active already.
+            state.count_done(kind, bytes);
+        }
+        let waits = points.without(request.stream);
+        let pad = u32::try_from(bytes - request.bytes).unwrap_or(u32::MAX);
+        let block = Block {
+            node,
+            pad,
+            born_ms: state.clock.ms(),
+            name: state.name(request.name),
+            site: state.site(asked.site),
+            stream: request.stream,
+            pool: number,
+            tag: request.tag,
+            holds: 0,
+            flags: initial_flags(request, &waits),
+        };
+        let Some(key) = state.blocks.insert(block) else {
+            let ms = state.clock.ms();
+            state.pools[usize::from(number)].free(node, Points::NONE, ms);
+            return Err(Error::TableFull);
+        };
+        let pool = &mut state.pools[usize::from(number)];
+        pool.ranges.set_owner(node, key.index());
+        let (class, offset) = (pool.key.class.0, pool.ranges.offset(node));
+        if !waits.is_empty() {
+            state.waits.insert(key.index(), waits.clone());
+            state.counters.waits += 1;
+        }
+        state.count_alloc(kind, request.tag, request.bytes, bytes);
+        let event = Event::new(EventKind::Alloc).handle(key.to_bits());
+        let event = event.a(request.bytes).b(bytes).c(offset);
+        let event = event.why(why).of(class, request.tag.0);
+        state.event(event.on(request.stream.0, block.site));
+        Ok(Allocation { handle: Handle { key, allocator: self.id }, bytes, waits })
+    }
+
+    /// What is done to a new block outside the lock: clearing.
+    fn finish(&self, asked: &Asked<'_>, allocation: Allocation) -> Result<Allocation, Error> {
+        let request = asked.request;
+        let scrub = self.config.scrub == Scrub::AcrossTags && self.touch(&allocation, request)?;
+        if !request.zeroed && !scrub {
+            return Ok(allocation);
+        }
+        if let Err(error) = self.clear(&allocation, request) {
+            // The caller never sees the handle: nothing else can have used or freed it.
+            let _ = self.free(allocation.handle, &Points::NONE);
+            return Err(error);
+        }
+        Ok(allocation)
+    }
+
+    fn touch(&self, allocation: &Allocation, request: &Request<'_>) -> Result<bool, Error> {
+        let mut state = self.lock();
+        let block = *state.block(allocation.handle.key)?;
+        Ok(state.pool_mut(&block).touch(block.node, request.tag))
+    }
+
+    fn clear(&self, allocation: &Allocation, request: &Request<'_>) -> Result<(), Error> {
+        let place = {
+            let state = self.lock();
+            let block = state.block(allocation.handle.key)?;
+            state.pool(block).place(block.node)
+        };
+        self.device.wait_on_stream(request.stream, allocation.waits.as_slice())?;
+        let point = self.device.fill(request.stream, place, allocation.bytes, 0)?;
+        self.record_use(allocation.handle, &Points::one(point))
+    }
+}
+
+impl Asked<'_> {
+    /// The pool of a class that the request belongs to.
+    pub(super) fn key(&self, class: crate::device::ClassId) -> PoolKey {
+        PoolKey {
+            class,
+            small: self.layout.bytes <= SMALL_MAX,
+            exportable: self.request.exportable,
+            graph: self.graph,
+        }
+    }
+}
+
+fn initial_flags(request: &Request<'_>, waits: &Points) -> u8 {
+    let movable = request.movable && !request.exportable;
+    (if movable { flag::MOVABLE } else { 0 }) | if waits.is_empty() { 0 } else { flag::HAS_WAITS }
+}
+
+impl State {
+    /// Whether `bytes` more stay within a tag's limit.
+    pub(super) fn check_tag_limit(&self, tag: Tag, bytes: u64) -> Result<(), Error> {
+        let Some(stats) = self.counters.tags.get(usize::from(tag.0)) else {
+            return Err(Error::ForeignHandle);
+        };
+        let used = stats.usage.allocated.current;
+        match stats.limit {
+            Some(limit) if used.saturating_add(bytes) > limit => {
+                Err(Error::OverUserLimit { asked: bytes, used, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if name.is_empty() {
+            return 0;
+        }
+        let (number, new) = self.names.number(name);
+        if new {
+            let event = Event::new(EventKind::Name).a(u64::from(number));
+            self.event(event);
+        }
+        number
+    }
+
+    fn site(&mut self, site: &'static Location<'static>) -> u32 {
+        let (number, new) = self.sites.number(site);
+        if new {
+            let event = Event::new(EventKind::Site).a(u64::from(number));
+            self.event(event);
+        }
+        number
+    }
+}

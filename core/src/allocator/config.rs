@@ -1,0 +1,124 @@
+//! How an allocator behaves. Every knob says what zero or `None` means.
+
+use crate::budget::Limit;
+use crate::device::{Caps, ClassId};
+use crate::event::RecorderMode;
+use crate::pool::Growth;
+use crate::units::MIB;
+
+/// Which freed memory counts as ready for another stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// As soon as its work is seen to be done: the tightest, but placement depends on how fast
+    /// the device is.
+    #[default]
+    AsSoonAsDone,
+    /// Only behind declared waits: the same requests give the same placement on every run.
+    DeclaredOrderOnly,
+}
+
+/// Whether memory is cleared when it passes from one tag to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scrub {
+    /// Contents of a new block are whatever the last owner left.
+    #[default]
+    Never,
+    /// A block is zeroed, on its stream, if another tag may have left data in its segment.
+    AcrossTags,
+}
+
+/// What to do first where no hole is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// New memory from the device while the budget allows, then a hole behind a wait: keeps
+    /// streams independent.
+    #[default]
+    NewMemory,
+    /// A hole behind a wait, then new memory: holds less.
+    Waiting,
+}
+
+/// The knobs of an allocator. [`Config::for_device`] gives defaults that need no tuning.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The most bytes of memory objects, per heap. Heap 0 is the first entry; heaps without an
+    /// entry have no limit.
+    pub limits: Vec<Limit>,
+    /// Part (0.0 to 1.0) of what heap 0 may give that is taken from the device at opening, for
+    /// device memory. 0 takes nothing.
+    pub preallocate: f64,
+    /// How segments grow.
+    pub growth: Growth,
+    /// Bytes of wholly free segments kept by [`maintain`](crate::Allocator::maintain) and after
+    /// every free that asks for it. `u64::MAX` keeps all; 0 keeps none.
+    pub release_threshold: u64,
+    /// Wholly free segments older than this many milliseconds are given back by
+    /// [`maintain`](crate::Allocator::maintain). `None` keeps them for ever.
+    pub max_idle_ms: Option<u32>,
+    /// Bytes kept by [`trim`](crate::Allocator::trim) whatever it is asked. 0 keeps none.
+    pub min_reserved: u64,
+    /// What counts as ready.
+    pub reuse: Reuse,
+    /// What is tried first.
+    pub prefer: Prefer,
+    /// Clearing between tags.
+    pub scrub: Scrub,
+    /// Whether a kind's further classes (another memory type or heap) may serve it when the first
+    /// is exhausted.
+    pub fall_back: bool,
+    /// What is kept of the events.
+    pub recorder: RecorderMode,
+    /// The priority given to segments, 0.0 to 1.0, where the device knows priorities.
+    pub priority: f32,
+    /// The generation that handles start with: 1, or near 2^32 in tests of what comes after.
+    pub first_generation: u32,
+}
+
+impl Config {
+    /// Defaults for a device: no limit, nothing preallocated, everything kept, segments by what
+    /// its memory objects cost.
+    pub fn for_device(caps: &Caps) -> Self {
+        let slow = caps.costs.plain_create.ns(64 * MIB) > 500_000.0;
+        let few = caps.max_memory_objects < 1 << 16;
+        let growth = if slow || few {
+            Growth::Proportional { min_bytes: 16 * MIB, max_bytes: 256 * MIB }
+        } else {
+            Growth::Fine
+        };
+        Self {
+            limits: Vec::new(),
+            preallocate: 0.0,
+            growth,
+            release_threshold: u64::MAX,
+            max_idle_ms: None,
+            min_reserved: 0,
+            reuse: Reuse::default(),
+            prefer: Prefer::default(),
+            scrub: Scrub::default(),
+            fall_back: true,
+            recorder: RecorderMode::default(),
+            priority: 0.5,
+            first_generation: 1,
+        }
+    }
+
+    /// The same with one limit for heap 0.
+    #[must_use]
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits = vec![limit];
+        self
+    }
+}
+
+/// Which of a kind's classes a request may use: those of its mask, the first only where falling
+/// back is off.
+pub(crate) fn allowed_classes<'a>(
+    caps: &'a Caps,
+    config: &Config,
+    request: &crate::request::Request<'_>,
+) -> impl Iterator<Item = ClassId> + 'a {
+    let mask = request.classes;
+    let most = if config.fall_back { usize::MAX } else { 1 };
+    caps.classes_of(request.kind).filter(move |id| mask >> id.0 & 1 == 1).take(most)
+}

@@ -1,0 +1,279 @@
+//! The way back: a block's range returns to its pool with the points of its last uses.
+
+use crate::device::View;
+use crate::error::Error;
+use crate::event::{Event, EventKind};
+use crate::id::Key;
+use crate::point::{Points, StreamId, SyncPoint};
+
+use super::handle::Handle;
+use super::state::{Deferred, RetiredView, State, flag};
+use super::{Allocator, Inner};
+
+impl Allocator {
+    /// Frees a block in stream order: later work on its stream may use the memory at once, other
+    /// streams once the block's recorded uses are done.
+    ///
+    /// Work submitted through Terrane records its uses itself. On a wrapped foreign stream, all
+    /// that was submitted so far counts as a use. Work launched by other means on further streams
+    /// has to be told with [`record_use`](Self::record_use) or
+    /// [`free_after`](Self::free_after).
+    ///
+    /// A block that is held is freed when its last guard is dropped.
+    ///
+    /// # Errors
+    /// [`Error::DoubleFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`]; nothing changes.
+    pub fn free(&self, handle: Handle) -> Result<(), Error> {
+        self.inner.free(handle, &Points::NONE)
+    }
+
+    /// Frees a block that work submitted so far on `stream` may still use.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), and the device's for an unknown stream.
+    pub fn free_on(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
+        let point = self.inner.device.mark(stream)?;
+        self.inner.free(handle, &Points::one(point))
+    }
+
+    /// Frees a block that is in use until all of `points` are reached.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_after(&self, handle: Handle, points: &Points) -> Result<(), Error> {
+        self.inner.free(handle, points)
+    }
+
+    /// Records that work submitted so far on `stream` uses the block, so that a later free waits
+    /// for it.
+    ///
+    /// # Errors
+    /// [`Error::UseAfterFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`], and the
+    /// device's for an unknown stream.
+    pub fn record_use(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
+        let point = self.inner.device.mark(stream)?;
+        self.inner.record_use(handle, &Points::one(point))
+    }
+
+    /// Records that the block is in use until `point` is reached.
+    ///
+    /// # Errors
+    /// As [`record_use`](Self::record_use).
+    pub fn record_use_until(&self, handle: Handle, point: SyncPoint) -> Result<(), Error> {
+        self.inner.record_use(handle, &Points::one(point))
+    }
+
+    /// Makes later work on `stream` wait for `points`, such as [`Allocation::waits`].
+    ///
+    /// [`Allocation::waits`]: crate::Allocation::waits
+    ///
+    /// # Errors
+    /// The device's for an unknown stream.
+    pub fn insert_waits(&self, stream: StreamId, points: &Points) -> Result<(), Error> {
+        Ok(self.inner.device.wait_on_stream(stream, points.as_slice())?)
+    }
+
+    /// Enlarges a block to `bytes` without moving it, if the memory after it is free; a smaller
+    /// size only changes what is counted as requested. Gives the points that work using the new
+    /// part has to wait for; work submitted through Terrane does by itself.
+    ///
+    /// # Errors
+    /// [`Error::NoRoomToGrow`] when a neighbour is in the way; the block is as before.
+    pub fn grow(&self, handle: Handle, bytes: u64) -> Result<Points, Error> {
+        let key = handle.key_for(self.inner.id)?;
+        self.inner.grow_in_place(key, bytes)
+    }
+
+    /// Tells the allocator that a stream ends: what is owed to it is settled by the points it
+    /// has given so far, and the device's stream is retired.
+    ///
+    /// # Errors
+    /// The device's for an unknown stream.
+    pub fn retire_stream(&self, stream: StreamId) -> Result<(), Error> {
+        self.inner.device.retire_stream(stream)?;
+        self.inner.reap()?;
+        let mut state = self.inner.lock();
+        if !state.awaited_streams().contains(&stream) {
+            state.reached.remove(&stream);
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(super) fn record_use(&self, handle: Handle, points: &Points) -> Result<(), Error> {
+        let key = handle.key_for(self.id)?;
+        let mut state = self.lock();
+        let block = *state.block(key)?;
+        state.pool_mut(&block).ranges.points_mut(block.node).merge(points);
+        Ok(())
+    }
+
+    pub(super) fn free(&self, handle: Handle, points: &Points) -> Result<(), Error> {
+        let key = handle.key_for(self.id)?;
+        let mut state = self.lock();
+        state.clock.tick(&*self.device);
+        let block = *state.block(key).map_err(|error| match error {
+            Error::UseAfterFree => Error::DoubleFree,
+            error => error,
+        })?;
+        let mut points = points.clone();
+        if self.device.is_foreign(block.stream) {
+            // `mark` takes at most a leaf lock and makes no driver call.
+            points.insert(self.device.mark(block.stream)?);
+        }
+        if block.holds > 0 {
+            state.pool_mut(&block).ranges.points_mut(block.node).merge(&points);
+            state.block_mut(key)?.flags |= flag::FREE_LATER;
+            return Ok(());
+        }
+        if self.caps().capture && self.device.is_capturing() {
+            state.block_mut(key)?.flags |= flag::FREE_LATER;
+            state.defer_or_free(key, points);
+            return Ok(());
+        }
+        let views = state.release(key, points);
+        drop(state);
+        self.changed.notify_all();
+        self.destroy_views(views);
+        Ok(())
+    }
+
+    pub(super) fn destroy_views(&self, view: Option<View>) {
+        if let Some(view) = view {
+            // The view has no user left and the block is gone: there is nobody to tell.
+            let _ = self.device.destroy_view(view);
+        }
+    }
+
+    /// Completes frees that were put off until no capture is open.
+    pub(super) fn run_deferred(&self) {
+        if self.caps().capture && self.device.is_capturing() {
+            return;
+        }
+        let mut state = self.lock();
+        let deferred = std::mem::take(&mut state.deferred);
+        let views: Vec<_> =
+            deferred.into_iter().filter_map(|d| state.release(d.key, d.points)).collect();
+        drop(state);
+        for view in views {
+            self.destroy_views(Some(view));
+        }
+    }
+}
+
+impl State {
+    /// Returns a block's range to its pool. Gives a view that nothing uses any more.
+    pub(super) fn release(&mut self, key: Key, points: Points) -> Option<View> {
+        let Ok(block) = self.blocks.remove(key) else { return None };
+        let mut points = points;
+        if block.has(flag::HAS_WAITS)
+            && let Some(waits) = self.waits.remove(&key.index())
+        {
+            points.merge(&waits);
+        }
+        let reached = std::mem::take(&mut self.reached);
+        let pool = &mut self.pools[usize::from(block.pool)];
+        let (kind, class) = (pool.kind, pool.key.class.0);
+        let bytes = pool.ranges.bytes(block.node);
+        let uses = pool.ranges.points_mut(block.node);
+        points.merge(uses);
+        points.retain(|point| {
+            let (stream, value) = (point.stream, point.value);
+            reached.get(&stream).is_none_or(|&reached| value > reached)
+        });
+        *uses = points.clone();
+        self.reached = reached;
+        let done = points.is_empty();
+        let view = self.retire_view(key, &block, &points);
+        let ms = self.clock.ms();
+        self.pools[usize::from(block.pool)].free(block.node, points, ms);
+        let requested = bytes.saturating_sub(u64::from(block.pad));
+        self.count_free(kind, block.tag, requested, bytes);
+        let event = Event::new(EventKind::FreeRequested).handle(key.to_bits()).a(requested);
+        let event = event.b(bytes).of(class, block.tag.0).on(block.stream.0, block.site);
+        self.event(event);
+        if done {
+            self.count_done(kind, bytes);
+            let event = Event::new(EventKind::FreeCompleted).handle(key.to_bits());
+            self.event(event.b(bytes).of(class, block.tag.0).on(block.stream.0, 0));
+        }
+        self.frees += 1;
+        view
+    }
+
+    /// Takes a freed block's view: given back if nothing uses it, kept until then otherwise.
+    fn retire_view(
+        &mut self,
+        key: Key,
+        block: &super::state::Block,
+        uses: &Points,
+    ) -> Option<View> {
+        if !block.has(flag::HAS_VIEW) {
+            return None;
+        }
+        let view = self.views.remove(&key.index())?;
+        if uses.is_empty() {
+            return Some(view);
+        }
+        self.retired_views.push(RetiredView { view, uses: uses.clone() });
+        None
+    }
+
+    /// Views whose last uses are known to be over.
+    pub(super) fn take_finished_views(&mut self) -> Vec<View> {
+        let reached = &self.reached;
+        let mut finished = Vec::new();
+        self.retired_views.retain_mut(|retired| {
+            retired.uses.retain(|point| {
+                let (stream, value) = (point.stream, point.value);
+                reached.get(&stream).is_none_or(|&reached| value > reached)
+            });
+            if retired.uses.is_empty() {
+                finished.push(retired.view);
+            }
+            !retired.uses.is_empty()
+        });
+        finished
+    }
+
+    /// Adds points that a block's next use has to wait for.
+    pub(super) fn add_waits(&mut self, key: Key, waits: &Points) {
+        self.waits.entry(key.index()).or_default().merge(waits);
+        if let Ok(block) = self.block_mut(key) {
+            block.flags |= flag::HAS_WAITS;
+        }
+    }
+
+    /// A free during a capture: a block of the graph's own pool may be reused within the graph,
+    /// any other only when no capture is open.
+    fn defer_or_free(&mut self, key: Key, points: Points) {
+        let Some((_, block)) = self.blocks.at(key.index()) else { return };
+        let (pool, stream) = (usize::from(block.pool), block.stream);
+        if self.pools[pool].key.graph.is_some() {
+            // Reusable by the same stream of the same graph, by nobody else until it is released.
+            let never = SyncPoint { stream, value: u64::MAX };
+            let view = self.release(key, Points::one(never));
+            self.retired_views
+                .extend(view.map(|view| RetiredView { view, uses: Points::one(never) }));
+        } else {
+            self.deferred.push(Deferred { key, points });
+        }
+    }
+
+    /// Points of everything that freed memory and retired objects wait for. Those of a graph's
+    /// private pool are left out: waiting does not reach them.
+    pub(super) fn awaited_points(&self) -> Vec<SyncPoint> {
+        let mut points: Vec<SyncPoint> = self
+            .pools
+            .iter()
+            .filter(|pool| pool.key.graph.is_none())
+            .flat_map(|pool| pool.ranges.awaited_points())
+            .collect();
+        points.extend(self.retired_views.iter().flat_map(|view| view.uses.iter()));
+        points.retain(|point| point.value != u64::MAX);
+        points.sort_unstable();
+        points.dedup();
+        points
+    }
+}

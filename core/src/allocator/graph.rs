@@ -1,0 +1,95 @@
+//! Captured graphs and their private pools.
+//!
+//! A captured graph replays with the addresses it was captured with. So blocks allocated while a
+//! stream is captured come from a pool of the graph's own: they are never moved, unmapped or
+//! trimmed, and freed ones are reused only inside the graph, until the graph is released.
+
+use crate::device::CaptureId;
+use crate::error::Error;
+use crate::point::StreamId;
+
+use super::{Allocator, Inner};
+
+/// The private memory of one captured graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Graph {
+    pub(crate) number: u32,
+    pub(crate) allocator: u32,
+}
+
+impl Allocator {
+    /// The graph being captured on a stream, if any: keep it to release its memory when the
+    /// captured graph is destroyed.
+    ///
+    /// # Errors
+    /// Never now; reserved for devices whose captures can be lost.
+    pub fn graph(&self, stream: StreamId) -> Result<Option<Graph>, Error> {
+        let number = self.inner.graph_of(stream)?;
+        Ok(number.map(|number| Graph { number, allocator: self.inner.id }))
+    }
+
+    /// Tells that a captured graph is destroyed and its last replay is over: its freed memory
+    /// becomes anybody's. Blocks of it that are still live stay until they are freed.
+    ///
+    /// # Errors
+    /// [`Error::ForeignHandle`] for a graph of another allocator;
+    /// [`DeviceError::Capturing`](crate::error::DeviceError) while it is being captured.
+    pub fn release_graph(&self, graph: Graph) -> Result<(), Error> {
+        if graph.allocator != self.inner.id {
+            return Err(Error::ForeignHandle);
+        }
+        self.inner.refuse_in_capture()?;
+        let mut state = self.inner.lock();
+        let finished = state.release_graph_pools(graph.number);
+        drop(state);
+        for view in finished {
+            self.inner.destroy_views(Some(view));
+        }
+        self.inner.run_deferred();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// The number of the graph being captured on a stream.
+    pub(super) fn graph_of(&self, stream: StreamId) -> Result<Option<u32>, Error> {
+        if !self.caps().capture {
+            return Ok(None);
+        }
+        let Some(CaptureId(id)) = self.device.capture_of(stream) else { return Ok(None) };
+        let mut state = self.lock();
+        if let Some(&number) = state.graphs.get(&id) {
+            return Ok(Some(number));
+        }
+        let number = state.next_graph;
+        state.next_graph = number.checked_add(1).ok_or(Error::TableFull)?;
+        state.graphs.insert(id, number);
+        Ok(Some(number))
+    }
+}
+
+impl super::state::State {
+    /// Makes the freed memory of a graph's pools anybody's; gives the views that were kept for
+    /// it.
+    fn release_graph_pools(&mut self, graph: u32) -> Vec<crate::device::View> {
+        self.graphs.retain(|_, number| *number != graph);
+        let mut released: Vec<(crate::device::MemoryKind, u64)> = Vec::new();
+        for pool in self.pools.iter_mut().filter(|pool| pool.key.graph == Some(graph)) {
+            // Only points of the capture are in there: none of them names submitted work.
+            let done = pool.ranges.reap(&mut |_| true);
+            released.push((pool.kind, done));
+        }
+        for (kind, done) in released {
+            self.count_done(kind, done);
+        }
+        let mut views = Vec::new();
+        self.retired_views.retain(|retired| {
+            let of_graph = retired.uses.iter().any(|point| point.value == u64::MAX);
+            if of_graph {
+                views.push(retired.view);
+            }
+            !of_graph
+        });
+        views
+    }
+}

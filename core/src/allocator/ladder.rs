@@ -1,0 +1,289 @@
+//! The slow way: remedies for a shortage, one rung after the other.
+//!
+//! Each rung is climbed at most once for a request, and is an event. Waiting and asking the hooks
+//! start the search anew, since either may have changed everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::DeviceError;
+use crate::error::{Error, Shortage};
+use crate::event::{Event, EventKind, Rung, Why};
+use crate::point::SyncPoint;
+use crate::request::Wait;
+
+use super::Inner;
+use super::alloc::{Asked, Taken};
+use super::config::{Prefer, Reuse, allowed_classes};
+use super::handle::Allocation;
+use super::state::State;
+
+/// The longest single wait on the host, so that frees by other threads are noticed too.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// What the device or the budget said when asked for new memory.
+type Refusal = Error;
+
+impl Inner {
+    /// Serves a request that found no hole at once.
+    pub(super) fn climb(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
+        let deadline = self.deadline(asked);
+        let mut hooked = false;
+        loop {
+            let refusal = match self.climb_once(asked) {
+                Ok(allocation) => return Ok(self.note_retry(allocation)),
+                Err(refusal) if !is_shortage(refusal) => return Err(refusal),
+                Err(refusal) => refusal,
+            };
+            if self.is_hopeless(asked) {
+                return Err(self.give_up(asked, refusal, false));
+            }
+            if self.await_in_flight() || self.await_work(asked, deadline)? {
+                continue;
+            }
+            if !hooked && self.ask_hooks(asked)? {
+                hooked = true;
+                continue;
+            }
+            return Err(self.give_up(asked, refusal, deadline.is_some()));
+        }
+    }
+
+    fn note_retry(&self, allocation: Allocation) -> Allocation {
+        self.lock().counters.retries += 1;
+        allocation
+    }
+
+    /// The rungs that need no wait of the caller.
+    fn climb_once(&self, asked: &Asked<'_>) -> Result<Allocation, Refusal> {
+        let forbidden = self.device.is_capturing();
+        if !forbidden && self.config.reuse == Reuse::AsSoonAsDone {
+            self.rung(asked, Rung::Reap);
+            self.reap()?;
+        }
+        if !asked.request.dedicated
+            && let Some(allocation) = self.search(asked, true)?
+        {
+            return Ok(allocation);
+        }
+        if self.config.prefer == Prefer::Waiting
+            && let Some(allocation) = self.take_behind(asked)?
+        {
+            return Ok(allocation);
+        }
+        let mut refusal = match self.grow(asked) {
+            Ok(allocation) => return Ok(allocation),
+            Err(refusal) if !is_shortage(refusal) => return Err(refusal),
+            Err(refusal) => refusal,
+        };
+        if !forbidden && self.trim_for(asked)? {
+            self.rung(asked, Rung::TrimOthers);
+            match self.grow(asked) {
+                Ok(allocation) => return Ok(allocation),
+                Err(again) => refusal = again,
+            }
+        }
+        match self.take_behind(asked)? {
+            Some(allocation) => Ok(allocation),
+            None => Err(refusal),
+        }
+    }
+
+    fn rung(&self, asked: &Asked<'_>, rung: Rung) {
+        let mut state = self.lock();
+        let event = Event::new(EventKind::Rung).a(rung as u64).b(asked.layout.bytes);
+        state.event(event.on(asked.request.stream.0, 0));
+    }
+
+    /// Looks for a hole that needs no wait.
+    fn search(&self, asked: &Asked<'_>, read_clock: bool) -> Result<Option<Allocation>, Error> {
+        let mut state = self.lock();
+        if read_clock {
+            state.clock.read(&*self.device);
+        }
+        match self.take_ready(&mut state, asked) {
+            Some(taken) => self.commit(&mut state, asked, taken).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a hole behind other streams' work, where the request lets its stream wait.
+    fn take_behind(&self, asked: &Asked<'_>) -> Result<Option<Allocation>, Error> {
+        if asked.request.wait != Wait::OnStream || asked.request.dedicated {
+            return Ok(None);
+        }
+        let mut state = self.lock();
+        for class in allowed_classes(self.caps(), &self.config, asked.request) {
+            let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
+            let pool = &mut state.pools[usize::from(number)];
+            // Points of a graph's private pool are reached only when the graph is released.
+            if pool.key.graph.is_some() {
+                continue;
+            }
+            let Some(room) = pool.find_behind(asked.layout, asked.request.stream) else { continue };
+            let (node, points) = pool.take(room);
+            let stream = asked.request.stream;
+            for point in points.without(stream).iter() {
+                let SyncPoint { stream: behind, value } = point;
+                let event = Event::new(EventKind::Wait).a(value).c(u64::from(stream.0));
+                state.event(event.on(behind.0, 0));
+            }
+            let taken = Taken { pool: number, node, points, why: Why::Wait };
+            return self.commit(&mut state, asked, taken).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Asks the device how far the awaited streams are, and takes in what is done.
+    pub(super) fn reap(&self) -> Result<(), Error> {
+        let streams = self.lock().awaited_streams();
+        let mut reached = Vec::with_capacity(streams.len());
+        for stream in streams {
+            match self.device.reached(stream) {
+                Ok(value) => reached.push((stream, value)),
+                Err(DeviceError::Capturing) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut state = self.lock();
+        for (stream, value) in reached {
+            let known = state.reached.entry(stream).or_default();
+            *known = (*known).max(value);
+        }
+        state.reap_known();
+        let views = state.take_finished_views();
+        drop(state);
+        for view in views {
+            self.device.destroy_view(view)?;
+        }
+        self.run_deferred();
+        Ok(())
+    }
+
+    /// Waits for device calls of other threads that may end the shortage. Tells whether there
+    /// were any.
+    fn await_in_flight(&self) -> bool {
+        let state = self.lock();
+        if state.in_flight == 0 {
+            return false;
+        }
+        let wait = self.changed.wait_timeout(state, Duration::from_secs(10));
+        drop(wait.unwrap_or_else(std::sync::PoisonError::into_inner));
+        true
+    }
+
+    /// Whether the request alone is more than every limit allows.
+    fn is_hopeless(&self, asked: &Asked<'_>) -> bool {
+        let state = self.lock();
+        allowed_classes(self.caps(), &self.config, asked.request).all(|class| {
+            let heap = self.caps().class(class).map(|class| class.heap);
+            heap.is_none_or(|heap| asked.layout.bytes > state.budget.limit(heap))
+        })
+    }
+
+    /// When a request that waits on the host has waited long enough, on the device's clock.
+    fn deadline(&self, asked: &Asked<'_>) -> Option<u64> {
+        match asked.request.wait {
+            Wait::OnHost(time) => {
+                let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                Some(self.device.now_ns().saturating_add(ns))
+            }
+            Wait::OnStream | Wait::Never => None,
+        }
+    }
+
+    /// Waits until some work completes or somebody frees. `false` when the request may not wait
+    /// (any longer).
+    fn await_work(&self, asked: &Asked<'_>, deadline: Option<u64>) -> Result<bool, Error> {
+        let Some(deadline) = deadline else { return Ok(false) };
+        if self.device.is_capturing() {
+            return Ok(false);
+        }
+        self.rung(asked, Rung::Wait);
+        loop {
+            let left = deadline.saturating_sub(self.device.now_ns());
+            if left == 0 {
+                return Ok(false);
+            }
+            let slice = SLICE.min(Duration::from_nanos(left));
+            let (points, frees) = {
+                let state = self.lock();
+                (state.awaited_points(), state.frees)
+            };
+            if self.device.wait_any(&points, slice)? || self.lock().frees != frees {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The typed error, with the state at this moment.
+    fn give_up(&self, asked: &Asked<'_>, refusal: Refusal, waited: bool) -> Error {
+        let mut state = self.lock();
+        let shortage = self.shortage(&state, asked);
+        state.counters.out_of_memory += 1;
+        let Shortage { asked: bytes, largest_free, budget_left, .. } = shortage;
+        let event = Event::new(EventKind::OutOfMemory).a(bytes).b(largest_free);
+        let event = event.c(budget_left);
+        state.event(event.on(asked.request.stream.0, 0));
+        if self.device.is_capturing() {
+            return Error::OutOfMemoryInCapture(shortage);
+        }
+        if waited {
+            return Error::TimedOut { asked: bytes };
+        }
+        if asked.request.wait == Wait::Never && self.is_there_behind(&state, asked) {
+            return Error::WouldWait { asked: bytes };
+        }
+        match refusal {
+            Error::TooManyObjects { .. } => refusal,
+            Error::OverUserLimit { limit, used, .. } if self.exceeds(&state, asked, limit) => {
+                Error::OverUserLimit { asked: bytes, used, limit }
+            }
+            _ => Error::OutOfMemory(shortage),
+        }
+    }
+
+    /// Whether what is live, with the request, is more than a limit: no reuse could help.
+    fn exceeds(&self, state: &State, asked: &Asked<'_>, limit: u64) -> bool {
+        let live = state.counters.active.current + state.budget.charged();
+        live.saturating_add(asked.layout.bytes) > limit
+    }
+
+    fn is_there_behind(&self, state: &State, asked: &Asked<'_>) -> bool {
+        allowed_classes(self.caps(), &self.config, asked.request).any(|class| {
+            state
+                .by_key
+                .get(&asked.key(class))
+                .map(|&number| &state.pools[usize::from(number)])
+                .is_some_and(|pool| pool.find_behind(asked.layout, asked.request.stream).is_some())
+        })
+    }
+
+    /// Why the request can not be served, in numbers.
+    pub(super) fn shortage(&self, state: &State, asked: &Asked<'_>) -> Shortage {
+        let mut shortage = Shortage { asked: asked.layout.bytes, ..Shortage::default() };
+        for class in allowed_classes(self.caps(), &self.config, asked.request) {
+            let heap = self.caps().class(class).map(|class| class.heap);
+            let left = heap.map_or(0, |heap| state.budget.left(heap));
+            shortage.budget_left = shortage.budget_left.max(left);
+            for pool in state.pools_of(class) {
+                let ranges = &pool.ranges;
+                shortage.largest_free = shortage.largest_free.max(ranges.largest_run());
+                shortage.total_free += ranges.total_free();
+                shortage.pending +=
+                    ranges.total_free() - ranges.home_free(crate::range::Home::Done);
+                shortage.reserved += pool.reserved.current;
+            }
+        }
+        shortage
+    }
+}
+
+/// Whether a remedy may help.
+pub(crate) fn is_shortage(error: Error) -> bool {
+    match error {
+        Error::OverUserLimit { .. } | Error::TooManyObjects { .. } | Error::OutOfMemory(_) => true,
+        Error::Device(error) => error.is_shortage(),
+        _ => false,
+    }
+}

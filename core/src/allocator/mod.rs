@@ -1,0 +1,191 @@
+//! The allocator: what programs hold.
+//!
+//! One lock guards all state. It is never held over a call of the device that may reach a driver:
+//! a request finds, takes and, where new memory is needed, lets go of the lock, asks the device,
+//! and comes back to commit or to give up what it took. While such a call is under way, others
+//! that run short wait for its outcome before they report a shortage.
+
+mod alloc;
+mod buffer;
+mod config;
+mod free;
+mod graph;
+mod grow;
+mod handle;
+mod hold;
+mod hooks;
+mod intern;
+mod ladder;
+mod report;
+mod state;
+mod submission;
+mod trim;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+pub use buffer::Buffer;
+pub use config::{Config, Prefer, Reuse, Scrub};
+pub use graph::Graph;
+pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
+pub use hold::{Mapped, Pin};
+pub use report::{BlockView, Charge, Section, SegmentInfo, Snapshot};
+pub use state::SectionPeaks;
+pub use submission::{Slice, Submission};
+
+use crate::budget::{Budget, Limit};
+use crate::device::{Caps, Device, HeapId};
+use crate::error::Error;
+use crate::event::Ring;
+use crate::id::Table;
+use crate::stats::TagStats;
+
+use hooks::Hooks;
+use state::{Clock, Counters, State};
+
+/// An allocator over one device: pooled, stream-ordered, observable. Cloning gives another name
+/// of the same allocator.
+///
+/// # Dropping
+/// When the last clone, [`Buffer`] and guard is gone, the allocator waits for the work that uses
+/// its memory and gives everything back. Blocks that are still live then are leaks:
+/// [`close`](Self::close) returns their list.
+#[derive(Clone)]
+pub struct Allocator {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub device: Arc<dyn Device>,
+    pub config: Config,
+    /// Distinguishes handles of different allocators in this process.
+    pub id: u32,
+    state: Mutex<State>,
+    /// Told when device calls end and when blocks are freed.
+    pub changed: Condvar,
+    pub hooks: Hooks,
+}
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Allocator {
+    /// An allocator over `device` with the defaults for it.
+    ///
+    /// # Errors
+    /// As [`with_config`](Self::with_config).
+    pub fn new(device: Arc<dyn Device>) -> Result<Self, Error> {
+        let config = Config::for_device(device.caps());
+        Self::with_config(device, config)
+    }
+
+    /// An allocator over `device`.
+    ///
+    /// # Errors
+    /// What the device answers when asked for the size of its heaps or for the memory that
+    /// [`Config::preallocate`] wants. Nothing is held then.
+    pub fn with_config(device: Arc<dyn Device>, config: Config) -> Result<Self, Error> {
+        let limits = resolve_limits(&*device, &config.limits)?;
+        let now_ns = device.now_ns();
+        let counters = Counters {
+            classes: state::size_class_usage(),
+            tags: vec![TagStats::default()],
+            ..Counters::default()
+        };
+        let state = State {
+            blocks: Table::starting_at(config.first_generation),
+            pools: Vec::new(),
+            by_key: std::collections::HashMap::new(),
+            budget: Budget::new(&limits, device.caps().max_memory_objects),
+            counters,
+            ring: Ring::new(config.recorder),
+            sites: intern::Sites::new(),
+            names: intern::Names::default(),
+            tag_numbers: std::collections::HashMap::new(),
+            waits: std::collections::HashMap::new(),
+            views: std::collections::HashMap::new(),
+            retired_views: Vec::new(),
+            deferred: Vec::new(),
+            reached: std::collections::HashMap::new(),
+            sections: Table::new(),
+            graphs: std::collections::HashMap::new(),
+            next_graph: 1,
+            in_flight: 0,
+            frees: 0,
+            clock: Clock::starting_at(now_ns),
+        };
+        let inner = Inner {
+            device,
+            config,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            hooks: Hooks::default(),
+        };
+        let allocator = Self { inner: Arc::new(inner) };
+        allocator.inner.preallocate()?;
+        Ok(allocator)
+    }
+
+    /// The device under the allocator.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.inner.device
+    }
+
+    /// The knobs that the allocator was made with.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Sets the most bytes of memory objects in a heap, from now on. Memory held above the limit
+    /// stays until it is trimmed.
+    pub fn set_limit(&self, heap: HeapId, bytes: u64) {
+        let mut state = self.inner.lock();
+        state.budget.set_limit(heap, bytes);
+        let event = crate::event::Event::new(crate::event::EventKind::LimitSet);
+        state.event(event.a(u64::from(heap.0)).b(bytes));
+        drop(state);
+        self.inner.changed.notify_all();
+    }
+
+    /// The most bytes of memory objects in a heap; `u64::MAX` for no limit.
+    pub fn limit(&self, heap: HeapId) -> u64 {
+        self.inner.lock().budget.limit(heap)
+    }
+
+    /// Bytes that the limit of a heap still allows.
+    pub fn budget_left(&self, heap: HeapId) -> u64 {
+        self.inner.lock().budget.left(heap)
+    }
+}
+
+impl Inner {
+    /// The state, locked. A panic under the lock can only come from a bug; the state is then used
+    /// as it is, rather than making every later free fail.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn caps(&self) -> &Caps {
+        self.device.caps()
+    }
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Allocator({} on {})", self.inner.id, self.inner.device.info().name)
+    }
+}
+
+fn resolve_limits(device: &dyn Device, limits: &[Limit]) -> Result<Vec<u64>, Error> {
+    let heaps = device.caps().heaps.len().min(256);
+    (0..heaps)
+        .map(|at| {
+            let limit = limits.get(at).copied().unwrap_or_default();
+            if matches!(limit, Limit::None | Limit::Bytes(_)) {
+                return Ok(limit.resolve(0, 0));
+            }
+            let used = device.heap_use(HeapId(at as u8))?;
+            Ok(limit.resolve(used.total, used.free))
+        })
+        .collect()
+}

@@ -1,0 +1,437 @@
+//! What can be asked of an allocator: statistics, blocks, segments, events, leaks.
+
+use crate::device::{ClassId, HeapId, MemoryKind, SpaceId};
+use crate::error::Error;
+use crate::event::{Drained, Event, EventKind, RecorderMode};
+use crate::id::Key;
+use crate::point::Points;
+use crate::range::{Home, NodeView, State as RangeState};
+use crate::request::Tag;
+use crate::stats::{Stats, TagStats};
+
+use super::handle::{BlockInfo, Handle, Leak};
+use super::state::{Block, SectionPeaks, State, flag};
+use super::{Allocator, Inner};
+
+/// The peaks of a part of the program, from its making until it is asked or dropped. Sections
+/// may overlap and nest.
+#[derive(Debug)]
+pub struct Section {
+    alloc: Allocator,
+    key: Key,
+}
+
+impl Section {
+    /// The peaks so far.
+    pub fn peaks(&self) -> SectionPeaks {
+        self.alloc.inner.lock().sections.get(self.key).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        let _ = self.alloc.inner.lock().sections.remove(self.key);
+    }
+}
+
+/// Memory of others that counts against the budget while this lives.
+#[derive(Debug)]
+#[must_use = "the charge ends when the guard is dropped"]
+pub struct Charge {
+    alloc: Allocator,
+    heap: HeapId,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Bytes charged.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.alloc.inner.lock().budget.refund(self.heap, self.bytes);
+        self.alloc.inner.changed.notify_all();
+    }
+}
+
+/// One part of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockView {
+    /// First byte in the segment.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The live block there, or `None` for a free range.
+    pub block: Option<BlockInfo>,
+    /// What a free range still waits for.
+    pub pending: Points,
+}
+
+/// One segment and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The device's number of its space.
+    pub space: SpaceId,
+    /// Its memory class.
+    pub class: ClassId,
+    /// Its memory kind.
+    pub kind: MemoryKind,
+    /// Bytes.
+    pub bytes: u64,
+    /// Its parts in order of address.
+    pub parts: Vec<BlockView>,
+}
+
+/// All segments at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Number of the last event before it.
+    pub sequence: u64,
+    /// Segments by pool and number.
+    pub segments: Vec<SegmentInfo>,
+}
+
+impl Allocator {
+    /// The numbers now.
+    pub fn stats(&self) -> Stats {
+        self.inner.lock().stats()
+    }
+
+    /// The numbers now, as a table to read.
+    pub fn summary(&self) -> String {
+        self.stats().to_string()
+    }
+
+    /// Makes every peak the current value.
+    pub fn reset_peaks(&self) {
+        let mut state = self.inner.lock();
+        state.reset_peaks();
+        state.event(Event::new(EventKind::PeaksReset));
+    }
+
+    /// Starts a section whose peaks are reported apart.
+    ///
+    /// # Errors
+    /// [`Error::TableFull`] with 2^32 sections open.
+    pub fn section(&self) -> Result<Section, Error> {
+        let mut state = self.inner.lock();
+        let now = state.section_now();
+        let key = state.sections.insert(now).ok_or(Error::TableFull)?;
+        Ok(Section { alloc: self.clone(), key })
+    }
+
+    /// The tag of a name, made if it is new.
+    ///
+    /// # Errors
+    /// [`Error::TableFull`] with 65,535 tags.
+    pub fn tag(&self, name: &str) -> Result<Tag, Error> {
+        let mut state = self.inner.lock();
+        if let Some(&tag) = state.tag_numbers.get(name) {
+            return Ok(tag);
+        }
+        let number = u16::try_from(state.counters.tags.len()).map_err(|_| Error::TableFull)?;
+        state.counters.tags.push(TagStats { name: name.to_owned(), ..TagStats::default() });
+        state.tag_numbers.insert(name.into(), Tag(number));
+        Ok(Tag(number))
+    }
+
+    /// Limits the bytes that blocks of a tag may have together, after rounding. `None` for no
+    /// limit. Blocks above it stay.
+    ///
+    /// # Errors
+    /// [`Error::ForeignHandle`] for a tag of another allocator.
+    pub fn set_tag_limit(&self, tag: Tag, bytes: Option<u64>) -> Result<(), Error> {
+        let mut state = self.inner.lock();
+        let stats = state.counters.tags.get_mut(usize::from(tag.0)).ok_or(Error::ForeignHandle)?;
+        stats.limit = bytes;
+        Ok(())
+    }
+
+    /// Counts `bytes` of somebody else's memory against a heap's limit while the guard lives.
+    ///
+    /// # Errors
+    /// [`Error::OverUserLimit`].
+    pub fn charge(&self, heap: HeapId, bytes: u64) -> Result<Charge, Error> {
+        self.inner.lock().budget.charge(heap, bytes)?;
+        Ok(Charge { alloc: self.clone(), heap, bytes })
+    }
+
+    /// What is known about a block.
+    ///
+    /// # Errors
+    /// [`Error::UseAfterFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`].
+    pub fn info(&self, handle: Handle) -> Result<BlockInfo, Error> {
+        let key = handle.key_for(self.inner.id)?;
+        let state = self.inner.lock();
+        let block = state.block(key)?;
+        Ok(state.describe(self.inner.id, key, block))
+    }
+
+    /// All segments with their blocks and free ranges. Takes time in proportion to their number,
+    /// pool by pool, with the lock held for one segment at a time: blocks that come and go
+    /// meanwhile may be missing or appear.
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = &self.inner;
+        let mut segments = Vec::new();
+        let (sequence, pools) = {
+            let state = inner.lock();
+            (state.ring.sequence(), state.pools.len())
+        };
+        for pool in 0..pools {
+            let ids: Vec<_> = inner.lock().pools[pool].segments().map(|(id, _)| id).collect();
+            for id in ids {
+                segments.extend(inner.lock().describe_segment(inner.id, pool, id));
+            }
+        }
+        Snapshot { sequence, segments }
+    }
+
+    /// Moves the oldest recorded events to `into`, at most `most`.
+    pub fn drain_events(&self, into: &mut Vec<Event>, most: usize) -> Drained {
+        let mut drained = Drained::default();
+        let mut left = most;
+        loop {
+            // A bounded slice, so that requests do not wait behind a long copy.
+            let slice = self.inner.lock().ring.drain(into, left.min(1024));
+            left -= slice.events;
+            drained = Drained { events: drained.events + slice.events, ..slice };
+            if left == 0 || !slice.more {
+                return drained;
+            }
+        }
+    }
+
+    /// Switches what is kept of the events.
+    pub fn set_recorder(&self, mode: RecorderMode) {
+        self.inner.lock().ring.set_mode(mode);
+    }
+
+    /// File and line of a call site's number, and the text of a name's, as events carry them.
+    pub fn site_text(&self, number: u32) -> String {
+        self.inner.lock().sites.text(number)
+    }
+
+    /// The text of a name's number.
+    pub fn name_text(&self, number: u32) -> String {
+        self.inner.lock().names.text(number).to_owned()
+    }
+
+    /// Live blocks, oldest first.
+    pub fn leaks(&self) -> Vec<Leak> {
+        self.inner.lock().leaks()
+    }
+
+    /// Ends the use of the allocator: waits for work, gives back what is free, and returns the
+    /// blocks that are still live as an error. Other clones and buffers stay valid.
+    ///
+    /// # Errors
+    /// The list of live blocks.
+    pub fn close(self) -> Result<(), Vec<Leak>> {
+        // A device that is lost can not be asked; what is live is known all the same.
+        let _ = self.release_cached();
+        let leaks = self.leaks();
+        if leaks.is_empty() { Ok(()) } else { Err(leaks) }
+    }
+
+    /// Walks everything and tells the first fact that does not hold.
+    ///
+    /// # Errors
+    /// A sentence with the id of the invariant.
+    pub fn check(&self) -> Result<(), String> {
+        self.inner.lock().check()
+    }
+}
+
+impl State {
+    pub(super) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        let done: u64 = self.pools.iter().map(|pool| pool.ranges.home_free(Home::Done)).sum();
+        let free: u64 = self.pools.iter().map(|pool| pool.ranges.total_free()).sum();
+        let live = counters.total.blocks.current;
+        let average = counters.total.allocated.current.checked_div(live).unwrap_or(0);
+        Stats {
+            total: counters.total,
+            active: counters.active,
+            reserved: counters.reserved,
+            memory_objects: self.budget.objects(),
+            kinds: counters.kinds,
+            tags: counters.tags.clone(),
+            size_classes: counters.classes.clone(),
+            pending: free - done,
+            free,
+            largest_free: self.pools.iter().map(|p| p.ranges.largest_run()).max().unwrap_or(0),
+            stranded: self.pools.iter().map(|pool| pool.stranded(average)).sum(),
+            charged: self.budget.charged(),
+            out_of_memory: counters.out_of_memory,
+            retries: counters.retries,
+            waits: counters.waits,
+        }
+    }
+
+    fn reset_peaks(&mut self) {
+        let counters = &mut self.counters;
+        counters.total.reset_peaks();
+        counters.active.reset_peak();
+        counters.reserved.reset_peak();
+        for kind in &mut counters.kinds {
+            kind.usage.reset_peaks();
+            kind.active.reset_peak();
+            kind.reserved.reset_peak();
+        }
+        counters.classes.iter_mut().for_each(crate::stats::Usage::reset_peaks);
+        counters.tags.iter_mut().for_each(|tag| tag.usage.reset_peaks());
+        self.budget.reset_peaks();
+    }
+
+    fn describe(&self, allocator: u32, key: Key, block: &Block) -> BlockInfo {
+        let pool = self.pool(block);
+        BlockInfo {
+            handle: Handle { key, allocator },
+            requested: self.requested(block),
+            allocated: pool.ranges.bytes(block.node),
+            kind: pool.kind,
+            stream: block.stream,
+            tag: block.tag,
+            name: self.names.text(block.name).to_owned(),
+            site: self.sites.text(block.site),
+            age_ms: u64::from(self.clock.ms().saturating_sub(block.born_ms)),
+            place: pool.place(block.node),
+            holds: u32::from(block.holds),
+            movable: block.has(flag::MOVABLE),
+            uses: pool.ranges.points(block.node).clone(),
+        }
+    }
+
+    fn describe_segment(
+        &self,
+        allocator: u32,
+        pool: usize,
+        id: crate::range::SegmentId,
+    ) -> Option<SegmentInfo> {
+        let pool = &self.pools[pool];
+        let segment = pool.segment(id)?;
+        let part = |node: NodeView<'_>| BlockView {
+            offset: node.offset,
+            bytes: node.bytes,
+            block: (node.state == RangeState::Live)
+                .then(|| self.blocks.at(node.owner))
+                .flatten()
+                .map(|(key, block)| self.describe(allocator, key, block)),
+            pending: if node.state == RangeState::Free {
+                node.points.clone()
+            } else {
+                Points::NONE
+            },
+        };
+        Some(SegmentInfo {
+            space: segment.plain.space,
+            class: pool.key.class,
+            kind: pool.kind,
+            bytes: segment.plain.bytes,
+            parts: pool.ranges.iter(id).map(part).collect(),
+        })
+    }
+
+    fn leaks(&self) -> Vec<Leak> {
+        let mut live: Vec<&Block> = self
+            .blocks
+            .iter()
+            .map(|(_, block)| block)
+            .filter(|block| !block.has(flag::FREE_LATER))
+            .collect();
+        live.sort_by_key(|block| block.born_ms);
+        live.into_iter()
+            .map(|block| Leak {
+                name: self.names.text(block.name).to_owned(),
+                site: self.sites.text(block.site),
+                bytes: self.requested(block),
+                age_ms: u64::from(self.clock.ms().saturating_sub(block.born_ms)),
+            })
+            .collect()
+    }
+
+    /// INV-ALLOC-1: every block's range is live and names it. INV-ALLOC-2: live ranges are as
+    /// many as blocks. INV-ALLOC-3: counters equal the walk. INV-ALLOC-4: reserved bytes are the
+    /// sum of the pools' and of the budget's. O(n).
+    fn check(&self) -> Result<(), String> {
+        for pool in &self.pools {
+            pool.ranges.check().map_err(|violation| violation.to_string())?;
+        }
+        let (mut requested, mut allocated) = (0, 0);
+        for (key, block) in self.blocks.iter() {
+            let ranges = &self.pool(block).ranges;
+            let is_live = ranges.state(block.node) == RangeState::Live;
+            if !is_live || ranges.owner(block.node) != key.index() {
+                return Err(format!("INV-ALLOC-1: block {key:?} and its range disagree"));
+            }
+            requested += self.requested(block);
+            allocated += ranges.bytes(block.node);
+        }
+        let live: usize = self.pools.iter().map(Self::live_ranges).sum();
+        if live != self.blocks.len() {
+            return Err(format!("INV-ALLOC-2: {live} live ranges, {} blocks", self.blocks.len()));
+        }
+        let total = &self.counters.total;
+        if (requested, allocated) != (total.requested.current, total.allocated.current) {
+            return Err(format!(
+                "INV-ALLOC-3: {requested} requested and {allocated} allocated bytes were counted as {} and {}",
+                total.requested.current, total.allocated.current
+            ));
+        }
+        let pending: u64 =
+            self.pools.iter().map(|p| p.ranges.total_free() - p.ranges.home_free(Home::Done)).sum();
+        if allocated + pending != self.counters.active.current {
+            let active = self.counters.active.current;
+            return Err(format!(
+                "INV-ALLOC-3: {allocated} allocated and {pending} pending bytes were counted as {active} active"
+            ));
+        }
+        let reserved: u64 = self.pools.iter().map(|pool| pool.reserved.current).sum();
+        if reserved != self.counters.reserved.current {
+            return Err(format!(
+                "INV-ALLOC-4: pools hold {reserved} bytes, {} were counted",
+                self.counters.reserved.current
+            ));
+        }
+        Ok(())
+    }
+
+    fn live_ranges(pool: &crate::pool::Pool) -> usize {
+        pool.segments()
+            .flat_map(|(id, _)| pool.ranges.iter(id))
+            .filter(|node| node.state == RangeState::Live)
+            .count()
+    }
+}
+
+impl Drop for Inner {
+    /// Waits for the work that uses the memory, then gives everything back.
+    fn drop(&mut self) {
+        // A lost device reaches everything or answers at once; ten seconds bound a hung one.
+        let _ = self.settle(std::time::Duration::from_secs(10));
+        let state = self.lock();
+        let live: Points = state
+            .blocks
+            .iter()
+            .flat_map(|(_, block)| state.pool(block).ranges.points(block.node).iter())
+            .filter(|point| point.value != u64::MAX)
+            .collect();
+        let views: Vec<_> = state.views.values().copied().collect();
+        let spaces: Vec<_> = state
+            .pools
+            .iter()
+            .flat_map(|pool| pool.segments().map(|(_, segment)| segment.plain.space))
+            .collect();
+        drop(state);
+        let _ = self.wait_all(&live, std::time::Duration::from_secs(10), 0);
+        for view in views {
+            let _ = self.device.destroy_view(view);
+        }
+        for space in spaces {
+            let _ = self.device.release_plain(space);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Everything the allocator's lock guards, and the bookkeeping that keeps it consistent.
+
+use std::collections::HashMap;
+
+use crate::budget::Budget;
+use crate::device::{ClassId, Device, MemoryKind, View};
+use crate::error::Error;
+use crate::event::{Event, EventKind, Ring};
+use crate::id::{Key, KeyError, Table};
+use crate::point::{Points, StreamId};
+use crate::pool::{Pool, PoolKey};
+use crate::range::NodeId;
+use crate::request::Tag;
+use crate::size_class::{SizeClass, class_of};
+use crate::stats::{Counter, KindStats, TagStats, Usage};
+
+use super::intern::{Names, Sites};
+
+/// Bits of [`Block::flags`].
+pub(crate) mod flag {
+    /// Compaction may move it.
+    pub const MOVABLE: u8 = 1;
+    /// Freed while held: the free completes when the last hold ends.
+    pub const FREE_LATER: u8 = 2;
+    /// There are points to wait for before its first use.
+    pub const HAS_WAITS: u8 = 4;
+    /// An API object is made over it.
+    pub const HAS_VIEW: u8 = 8;
+    /// The host sees it through a guard.
+    pub const MAPPED: u8 = 16;
+}
+
+/// One live block. Its range, uses and size are in the pool's index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub node: NodeId,
+    /// allocated - requested. Saturates: a block of 2 TiB and more may report a smaller request.
+    pub pad: u32,
+    pub born_ms: u32,
+    pub name: u32,
+    pub site: u32,
+    pub stream: StreamId,
+    pub pool: u16,
+    pub tag: Tag,
+    /// Guards and open submissions that hold it in place.
+    pub holds: u16,
+    pub flags: u8,
+}
+
+impl Block {
+    pub const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// A free that has to wait until no capture is open.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    pub key: Key,
+    pub points: Points,
+}
+
+/// A retired API object, destroyed once its uses are over.
+#[derive(Debug)]
+pub(crate) struct RetiredView {
+    pub view: View,
+    pub uses: Points,
+}
+
+/// Bytes of one section's peaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SectionPeaks {
+    /// Most bytes asked for.
+    pub requested: u64,
+    /// Most bytes allocated.
+    pub allocated: u64,
+    /// Most bytes active.
+    pub active: u64,
+    /// Most bytes reserved.
+    pub reserved: u64,
+}
+
+/// Counters beside the pools' own.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub total: Usage,
+    pub active: Counter,
+    pub reserved: Counter,
+    pub kinds: [KindStats; 4],
+    pub classes: Vec<Usage>,
+    pub tags: Vec<TagStats>,
+    pub out_of_memory: u64,
+    pub retries: u64,
+    pub waits: u64,
+}
+
+/// What the lock guards.
+pub(crate) struct State {
+    pub blocks: Table<Block>,
+    pub pools: Vec<Pool>,
+    pub by_key: HashMap<PoolKey, u16>,
+    pub budget: Budget,
+    pub counters: Counters,
+    pub ring: Ring,
+    pub sites: Sites,
+    pub names: Names,
+    pub tag_numbers: HashMap<Box<str>, Tag>,
+    /// Points to wait for before a block's first use, by the block's slot.
+    pub waits: HashMap<u32, Points>,
+    pub views: HashMap<u32, View>,
+    pub retired_views: Vec<RetiredView>,
+    pub deferred: Vec<Deferred>,
+    /// The last value of each stream that is known to be reached.
+    pub reached: HashMap<StreamId, u64>,
+    pub sections: Table<SectionPeaks>,
+    /// Captured graphs by number: whether they are still being captured.
+    pub graphs: HashMap<u64, u32>,
+    pub next_graph: u32,
+    /// Device calls under way that may end a shortage.
+    pub in_flight: u32,
+    /// Blocks ever freed: lets a waiting request see that something changed.
+    pub frees: u64,
+    pub clock: Clock,
+}
+
+/// The device's clock, read at most every 32 events.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    now_ns: u64,
+    opened_ns: u64,
+    stale: u32,
+}
+
+impl Clock {
+    pub const fn starting_at(now_ns: u64) -> Self {
+        Self { now_ns, opened_ns: now_ns, stale: 0 }
+    }
+
+    /// Milliseconds since the allocator was opened.
+    pub const fn ms(&self) -> u32 {
+        let ms = (self.now_ns.saturating_sub(self.opened_ns)) / 1_000_000;
+        if ms > u32::MAX as u64 { u32::MAX } else { ms as u32 }
+    }
+
+    pub fn read(&mut self, device: &dyn Device) {
+        self.now_ns = device.now_ns();
+        self.stale = 0;
+    }
+
+    pub fn tick(&mut self, device: &dyn Device) {
+        self.stale += 1;
+        if self.stale >= 32 {
+            self.read(device);
+        }
+    }
+}
+
+/// The index of a kind in [`MemoryKind::ALL`].
+pub(crate) const fn kind_index(kind: MemoryKind) -> usize {
+    match kind {
+        MemoryKind::Device => 0,
+        MemoryKind::Upload => 1,
+        MemoryKind::Readback => 2,
+        MemoryKind::Shared => 3,
+    }
+}
+
+impl State {
+    /// Writes an event.
+    pub fn event(&mut self, mut event: Event) {
+        event.time_ns = self.clock.now_ns;
+        self.ring.push(event);
+    }
+
+    /// The block of a handle's key, or the error that tells what became of it.
+    pub fn block(&self, key: Key) -> Result<&Block, Error> {
+        let block = self.blocks.get(key).map_err(key_error)?;
+        if block.has(flag::FREE_LATER) { Err(Error::UseAfterFree) } else { Ok(block) }
+    }
+
+    pub fn block_mut(&mut self, key: Key) -> Result<&mut Block, Error> {
+        self.block(key)?;
+        self.blocks.get_mut(key).map_err(key_error)
+    }
+
+    pub fn pool(&self, block: &Block) -> &Pool {
+        &self.pools[usize::from(block.pool)]
+    }
+
+    pub fn pool_mut(&mut self, block: &Block) -> &mut Pool {
+        &mut self.pools[usize::from(block.pool)]
+    }
+
+    /// The number of the pool under `key`, made if it is new.
+    ///
+    /// # Errors
+    /// [`Error::TableFull`] with 65,535 pools.
+    pub fn pool_number(&mut self, key: PoolKey, device: &dyn Device) -> Result<u16, Error> {
+        if let Some(&number) = self.by_key.get(&key) {
+            return Ok(number);
+        }
+        let class = device.caps().class(key.class).ok_or(Error::TableFull)?;
+        let number = u16::try_from(self.pools.len()).map_err(|_| Error::TableFull)?;
+        self.pools.push(Pool::new(key, class.heap, class.kind));
+        self.by_key.insert(key, number);
+        Ok(number)
+    }
+
+    /// Bytes asked for by a block.
+    pub fn requested(&self, block: &Block) -> u64 {
+        self.pool(block).ranges.bytes(block.node).saturating_sub(u64::from(block.pad))
+    }
+
+    /// Counts a block that has become live.
+    pub fn count_alloc(&mut self, kind: MemoryKind, tag: Tag, requested: u64, bytes: u64) {
+        let counters = &mut self.counters;
+        counters.total.alloc(requested, bytes);
+        counters.active.add(bytes);
+        let part = &mut counters.kinds[kind_index(kind)];
+        part.usage.alloc(requested, bytes);
+        part.active.add(bytes);
+        counters.classes[class_of(bytes).index()].alloc(requested, bytes);
+        if let Some(tag) = counters.tags.get_mut(usize::from(tag.0)) {
+            tag.usage.alloc(requested, bytes);
+        }
+        self.raise_sections();
+    }
+
+    /// Counts a block that was freed; its bytes stay active until
+    /// [`count_done`](Self::count_done).
+    pub fn count_free(&mut self, kind: MemoryKind, tag: Tag, requested: u64, bytes: u64) {
+        let counters = &mut self.counters;
+        counters.total.free(requested, bytes);
+        counters.kinds[kind_index(kind)].usage.free(requested, bytes);
+        counters.classes[class_of(bytes).index()].free(requested, bytes);
+        if let Some(tag) = counters.tags.get_mut(usize::from(tag.0)) {
+            tag.usage.free(requested, bytes);
+        }
+    }
+
+    /// Counts bytes that no work is ordered before any more, or that a new block has taken over.
+    pub fn count_done(&mut self, kind: MemoryKind, bytes: u64) {
+        self.counters.active.sub(bytes);
+        self.counters.kinds[kind_index(kind)].active.sub(bytes);
+    }
+
+    /// Counts a memory object of a pool.
+    pub fn count_reserved(&mut self, kind: MemoryKind, bytes: u64) {
+        self.counters.reserved.add(bytes);
+        self.counters.kinds[kind_index(kind)].reserved.add(bytes);
+        self.raise_sections();
+    }
+
+    pub fn count_released(&mut self, kind: MemoryKind, bytes: u64) {
+        self.counters.reserved.sub(bytes);
+        self.counters.kinds[kind_index(kind)].reserved.sub(bytes);
+    }
+
+    fn raise_sections(&mut self) {
+        if self.sections.is_empty() {
+            return;
+        }
+        let now = self.section_now();
+        let keys: Vec<Key> = self.sections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Ok(peaks) = self.sections.get_mut(key) {
+                peaks.requested = peaks.requested.max(now.requested);
+                peaks.allocated = peaks.allocated.max(now.allocated);
+                peaks.active = peaks.active.max(now.active);
+                peaks.reserved = peaks.reserved.max(now.reserved);
+            }
+        }
+    }
+
+    /// What a section that starts now begins with.
+    pub fn section_now(&self) -> SectionPeaks {
+        SectionPeaks {
+            requested: self.counters.total.requested.current,
+            allocated: self.counters.total.allocated.current,
+            active: self.counters.active.current,
+            reserved: self.counters.reserved.current,
+        }
+    }
+
+    /// Takes in what is known to be reached: holes become done, bytes stop being active.
+    pub fn reap_known(&mut self) {
+        for at in 0..self.pools.len() {
+            let reached = &self.reached;
+            let pool = &mut self.pools[at];
+            let kind = pool.kind;
+            let done = pool.ranges.reap(&mut |point| {
+                reached.get(&point.stream).is_some_and(|&reached| point.value <= reached)
+            });
+            let class = pool.key.class;
+            if done > 0 {
+                self.count_done(kind, done);
+                let event = Event::new(EventKind::FreeCompleted).b(done);
+                self.event(event.of(class.0, 0));
+            }
+        }
+    }
+
+    /// Streams that free memory, retired views or deferred frees still wait for.
+    pub fn awaited_streams(&self) -> Vec<StreamId> {
+        let mut streams: Vec<StreamId> = self
+            .pools
+            .iter()
+            .flat_map(|pool| pool.ranges.awaited_points())
+            .map(|p| p.stream)
+            .collect();
+        streams.extend(self.retired_views.iter().flat_map(|v| v.uses.iter().map(|p| p.stream)));
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+
+    /// The classes' pools that may hold room for a kind, by number.
+    pub fn pools_of(&self, class: ClassId) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(move |pool| pool.key.class == class)
+    }
+}
+
+/// What a key that names nothing means to the user of a handle.
+pub(crate) const fn key_error(error: KeyError) -> Error {
+    match error {
+        KeyError::Foreign => Error::ForeignHandle,
+        KeyError::Gone => Error::UseAfterFree,
+        KeyError::Stale => Error::StaleHandle,
+    }
+}
+
+/// One usage record per size class.
+pub(crate) fn size_class_usage() -> Vec<Usage> {
+    vec![Usage::default(); SizeClass::COUNT]
+}

@@ -1,0 +1,106 @@
+//! How large a new segment is.
+
+use crate::request::Layout;
+use crate::units::{Align, MIB};
+
+use super::SMALL_MAX;
+
+/// How segments grow on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// As close to the need as reuse allows: 2 MiB for requests up to 1 MiB, 20 MiB for those
+    /// below 10 MiB, else the request rounded up to 2 MiB. For devices that make memory objects
+    /// quickly.
+    Fine,
+    /// A quarter of what is held, between these bounds: the number of memory objects grows with
+    /// the logarithm of the bytes. For devices where memory objects are slow to make, or few.
+    Proportional {
+        /// The smallest segment in bytes.
+        min_bytes: u64,
+        /// The largest segment in bytes, unless one block needs more.
+        max_bytes: u64,
+    },
+}
+
+/// What the size of a segment depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation {
+    pub growth: Growth,
+    /// Sizes are multiples of this.
+    pub granularity: Align,
+    /// The largest segment that the device makes.
+    pub max_bytes: u64,
+    /// Bytes held in the heap.
+    pub held: u64,
+    /// Bytes of the heap.
+    pub heap: u64,
+    /// Most memory objects that the device allows.
+    pub max_objects: u64,
+}
+
+/// Sizes to try for a segment that has to hold a block, largest first; the last is what the block
+/// itself needs. Smaller ones are for the case that the device or the budget refuses.
+pub(crate) fn segment_sizes(
+    layout: Layout,
+    dedicated: bool,
+    at: &Situation,
+) -> impl Iterator<Item = u64> {
+    let need = at.granularity.round_up(layout.bytes).unwrap_or(u64::MAX);
+    let step = if dedicated { need } else { wanted(layout, at) };
+    let first = at.granularity.round_up(step).unwrap_or(need).min(at.max_bytes).max(need);
+    let granularity = at.granularity;
+    std::iter::successors(Some(first), move |&bytes| {
+        (bytes > need).then(|| granularity.round_up(bytes / 2).unwrap_or(need).max(need))
+    })
+}
+
+fn wanted(layout: Layout, at: &Situation) -> u64 {
+    let step = match at.growth {
+        Growth::Fine if layout.bytes <= SMALL_MAX => 2 * MIB,
+        Growth::Fine if layout.bytes < 10 * MIB => 20 * MIB,
+        Growth::Fine => layout.bytes.div_ceil(2 * MIB).saturating_mul(2 * MIB),
+        Growth::Proportional { min_bytes, max_bytes } => {
+            (at.held / 4).next_multiple_of(MIB).clamp(min_bytes, max_bytes.max(min_bytes))
+        }
+    };
+    // Where objects are few, each has to be large enough for all of them to cover the heap.
+    let share = if at.max_objects < 4096 { at.heap / at.max_objects.max(1) } else { 0 };
+    step.max(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Situation = Situation {
+        growth: Growth::Fine,
+        granularity: Align::ONE,
+        max_bytes: u64::MAX,
+        held: 0,
+        heap: 1 << 40,
+        max_objects: u64::MAX,
+    };
+
+    fn sizes(bytes: u64, at: &Situation) -> Vec<u64> {
+        segment_sizes(Layout { bytes, align: Align::ONE }, false, at).collect()
+    }
+
+    #[test]
+    fn sizes_end_with_what_the_block_needs() {
+        assert_eq!(sizes(MIB, &AT), [2 * MIB, MIB]);
+        assert_eq!(sizes(9 * MIB, &AT), [20 * MIB, 10 * MIB, 9 * MIB]);
+        assert_eq!(sizes(11 * MIB, &AT), [12 * MIB, 11 * MIB]);
+    }
+
+    #[test]
+    fn few_objects_are_large_ones() {
+        let at = Situation { max_objects: 16, heap: 16 << 30, ..AT };
+        assert_eq!(sizes(256, &at)[0], 1 << 30);
+    }
+
+    #[test]
+    fn the_device_limit_caps_the_step_but_not_the_need() {
+        let at = Situation { max_bytes: 4 * MIB, ..AT };
+        assert_eq!(sizes(3 * MIB, &at), [4 * MIB, 3 * MIB]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Counters that are exact at every moment.
+
+use std::fmt;
+
+use crate::units::Bytes;
+
+/// One counted quantity: how much now, at most, ever added and ever taken away.
+///
+/// `current = allocated - freed`, and `peak >= current`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Now.
+    pub current: u64,
+    /// The most since the start or the last reset of peaks.
+    pub peak: u64,
+    /// Ever added.
+    pub allocated: u64,
+    /// Ever taken away.
+    pub freed: u64,
+}
+
+impl Counter {
+    pub(crate) fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.allocated += amount;
+        self.peak = self.peak.max(self.current);
+    }
+
+    pub(crate) fn sub(&mut self, amount: u64) {
+        debug_assert!(self.current >= amount, "a counter would fall below zero");
+        self.current = self.current.saturating_sub(amount);
+        self.freed += amount;
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+}
+
+/// Live blocks: how many, and their bytes before and after rounding.
+///
+/// `requested <= allocated` at every moment; over a whole allocator or kind also
+/// `allocated <= active <= reserved`, where *active* adds what is freed but still ordered behind
+/// work, and *reserved* is what memory objects hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Live blocks.
+    pub blocks: Counter,
+    /// Bytes asked for.
+    pub requested: Counter,
+    /// Bytes of live blocks after rounding.
+    pub allocated: Counter,
+}
+
+impl Usage {
+    pub(crate) fn alloc(&mut self, requested: u64, allocated: u64) {
+        self.blocks.add(1);
+        self.requested.add(requested);
+        self.allocated.add(allocated);
+    }
+
+    pub(crate) fn free(&mut self, requested: u64, allocated: u64) {
+        self.blocks.sub(1);
+        self.requested.sub(requested);
+        self.allocated.sub(allocated);
+    }
+
+    pub(crate) fn reset_peaks(&mut self) {
+        for counter in [&mut self.blocks, &mut self.requested, &mut self.allocated] {
+            counter.reset_peak();
+        }
+    }
+}
+
+/// A summary of one allocator at one moment. All sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// All blocks.
+    pub total: Usage,
+    /// Live blocks, and freed ones still ordered behind work.
+    pub active: Counter,
+    /// Memory objects held; each counts once.
+    pub reserved: Counter,
+    /// Memory objects.
+    pub memory_objects: Counter,
+    /// By memory kind, in the order of [`MemoryKind::ALL`](crate::MemoryKind::ALL).
+    pub kinds: [KindStats; 4],
+    /// By tag, by number; tag 0 is memory without one.
+    pub tags: Vec<TagStats>,
+    /// By size class, smallest first; the last is everything beyond 256 MiB.
+    pub size_classes: Vec<Usage>,
+    /// Bytes freed but still ordered behind work.
+    pub pending: u64,
+    /// Free bytes, pending ones included.
+    pub free: u64,
+    /// The largest range of them, neighbours behind different waits joined.
+    pub largest_free: u64,
+    /// Free bytes in ranges too small for the average live block, in segments that are partly
+    /// live: of use to few requests, and not to be given back.
+    pub stranded: u64,
+    /// Bytes of other memory that counts against the budget ([`Charge`](crate::Charge)).
+    pub charged: u64,
+    /// Requests that failed for want of memory.
+    pub out_of_memory: u64,
+    /// Requests that found nothing at once and were served by a remedy.
+    pub retries: u64,
+    /// Times a request returned points to wait for.
+    pub waits: u64,
+}
+
+/// One memory kind's part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindStats {
+    /// Blocks of the kind.
+    pub usage: Usage,
+    /// Live blocks of the kind, and freed ones still ordered behind work.
+    pub active: Counter,
+    /// Memory objects of the kind, in bytes.
+    pub reserved: Counter,
+}
+
+/// One tag's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagStats {
+    /// The tag's name.
+    pub name: String,
+    /// Blocks of the tag.
+    pub usage: Usage,
+    /// The most bytes that its blocks may have, after rounding.
+    pub limit: Option<u64>,
+}
+
+impl Stats {
+    /// External fragmentation, 0.0 to 1.0: 1 - largest free range / free bytes; 0 with none free.
+    pub fn external_fragmentation(&self) -> f64 {
+        if self.free == 0 { 0.0 } else { 1.0 - self.largest_free as f64 / self.free as f64 }
+    }
+}
+
+/// A table to read: what is in use now, at most, ever allocated and ever freed.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = "-".repeat(76);
+        writeln!(f, "{line}")?;
+        writeln!(
+            f,
+            "Out of memory: {:<8}  served after a remedy: {:<8}  waits: {:<8}",
+            self.out_of_memory, self.retries, self.waits
+        )?;
+        writeln!(f, "{line}")?;
+        writeln!(
+            f,
+            "{:<20}{:>14}{:>14}{:>14}{:>14}",
+            "Metric", "Current", "Peak", "Allocated", "Freed"
+        )?;
+        writeln!(f, "{line}")?;
+        row(f, "Requested", &self.total.requested)?;
+        row(f, "Allocated", &self.total.allocated)?;
+        row(f, "Active", &self.active)?;
+        row(f, "Reserved", &self.reserved)?;
+        for (kind, part) in crate::MemoryKind::ALL.iter().zip(&self.kinds) {
+            if part.reserved.allocated > 0 {
+                row(f, &format!("  {kind} reserved"), &part.reserved)?;
+                row(f, &format!("  {kind} active"), &part.active)?;
+            }
+        }
+        for tag in self.tags.iter().skip(1) {
+            row(f, &format!("  tag {}", tag.name), &tag.usage.allocated)?;
+        }
+        writeln!(f, "{line}")?;
+        count_row(f, "Blocks", &self.total.blocks)?;
+        count_row(f, "Memory objects", &self.memory_objects)?;
+        writeln!(f, "{line}")?;
+        writeln!(
+            f,
+            "Free {} in all, largest {}, pending {}, stranded {}, external fragmentation {:.1} %",
+            Bytes(self.free),
+            Bytes(self.largest_free),
+            Bytes(self.pending),
+            Bytes(self.stranded),
+            100.0 * self.external_fragmentation()
+        )?;
+        write!(f, "{line}")
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, counter: &Counter) -> fmt::Result {
+    let Counter { current, peak, allocated, freed } = *counter;
+    writeln!(
+        f,
+        "{name:<20}{:>14}{:>14}{:>14}{:>14}",
+        Bytes(current),
+        Bytes(peak),
+        Bytes(allocated),
+        Bytes(freed)
+    )
+}
+
+fn count_row(f: &mut fmt::Formatter<'_>, name: &str, counter: &Counter) -> fmt::Result {
+    let Counter { current, peak, allocated, freed } = *counter;
+    writeln!(f, "{name:<20}{current:>14}{peak:>14}{allocated:>14}{freed:>14}")
+}
