@@ -159,7 +159,7 @@ impl fmt::Display for Stats {
         row(f, "Allocated", &self.total.allocated)?;
         row(f, "Active", &self.active)?;
         row(f, "Reserved", &self.reserved)?;
-        for (kind, part) in crate::MemoryKind::ALL.iter().zip(&self.kinds) {
+        for (kind, part) in crate::kind::MemoryKind::ALL.iter().zip(&self.kinds) {
             if part.reserved.allocated > 0 {
                 row(f, &format!("  {kind} reserved"), &part.reserved)?;
                 row(f, &format!("  {kind} active"), &part.active)?;

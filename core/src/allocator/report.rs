@@ -353,9 +353,7 @@ impl State {
             .collect()
     }
 
-    /// INV-ALLOC-1: every block's range is live and names it. INV-ALLOC-2: live ranges are as
-    /// many as blocks. INV-ALLOC-3: counters equal the walk. INV-ALLOC-4: reserved bytes are the
-    /// sum of the pools' and of the budget's. O(n).
+    /// The walk over INV-ALLOC-1 to INV-ALLOC-4 (docs/invariants.md). O(n).
     fn check(&self) -> Result<(), String> {
         for pool in &self.pools {
             pool.ranges.check().map_err(|violation| violation.to_string())?;
@@ -374,29 +372,15 @@ impl State {
         if live != self.blocks.len() {
             return Err(format!("INV-ALLOC-2: {live} live ranges, {} blocks", self.blocks.len()));
         }
-        let total = &self.counters.total;
-        if (requested, allocated) != (total.requested.current, total.allocated.current) {
-            return Err(format!(
-                "INV-ALLOC-3: {requested} requested and {allocated} allocated bytes were counted as {} and {}",
-                total.requested.current, total.allocated.current
-            ));
-        }
-        let pending: u64 =
-            self.pools.iter().map(|p| p.ranges.total_free() - p.ranges.home_free(Home::Done)).sum();
-        if allocated + pending != self.counters.active.current {
-            let active = self.counters.active.current;
-            return Err(format!(
-                "INV-ALLOC-3: {allocated} allocated and {pending} pending bytes were counted as {active} active"
-            ));
-        }
-        let reserved: u64 = self.pools.iter().map(|pool| pool.reserved.current).sum();
-        if reserved != self.counters.reserved.current {
-            return Err(format!(
-                "INV-ALLOC-4: pools hold {reserved} bytes, {} were counted",
-                self.counters.reserved.current
-            ));
-        }
-        Ok(())
+        let pending =
+            |pool: &crate::pool::Pool| pool.ranges.total_free() - pool.ranges.home_free(Home::Done);
+        let active = allocated + self.pools.iter().map(pending).sum::<u64>();
+        let reserved = self.pools.iter().map(|pool| pool.reserved.current).sum();
+        let counters = &self.counters;
+        equal("INV-ALLOC-3", "requested", requested, counters.total.requested.current)?;
+        equal("INV-ALLOC-3", "allocated", allocated, counters.total.allocated.current)?;
+        equal("INV-ALLOC-3", "active", active, counters.active.current)?;
+        equal("INV-ALLOC-4", "reserved", reserved, counters.reserved.current)
     }
 
     fn live_ranges(pool: &crate::pool::Pool) -> usize {
@@ -405,6 +389,13 @@ impl State {
             .filter(|node| node.state == RangeState::Live)
             .count()
     }
+}
+
+fn equal(rule: &str, what: &str, walked: u64, counted: u64) -> Result<(), String> {
+    if walked == counted {
+        return Ok(());
+    }
+    Err(format!("{rule}: the walk finds {walked} {what} bytes, the counter says {counted}"))
 }
 
 impl Drop for Inner {
