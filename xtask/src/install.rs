@@ -137,7 +137,7 @@ impl Privilege {
     }
 
     fn apt(&self, args: &[&str]) -> Command {
-        let mut command = self.command("apt-get", &["-q", "-o", "Acquire::Retries=2"]);
+        let mut command = self.command("apt-get", &["-q", "-o", "Acquire::Retries=1"]);
         command.env("DEBIAN_FRONTEND", "noninteractive").args(args);
         command
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{install, shell};
+use crate::{install, metadata, shell};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Default)]
@@ -27,17 +27,17 @@ pub fn run(options: &Options) -> Result<()> {
         install::driver_packages();
     }
     let scope = scope(&options.package);
-    let scope: Vec<&str> = scope.iter().map(String::as_str).collect();
+    if !shell::on_path("cargo-nextest") {
+        println!("cargo-nextest is not installed: using cargo test.");
+        return run_and_tally(shell::cargo(&["test", "--no-fail-fast"]).args(&scope));
+    }
     // Doc tests first (nextest cannot run them), so that the last lines tell of the main run.
-    if options.package.is_empty() {
-        shell::run(shell::cargo(&["test", "--quiet", "--doc"]).args(&scope))?;
+    if let Some(documented) = with_libraries(&options.package)? {
+        shell::run(shell::cargo(&["test", "--quiet", "--doc"]).args(&documented))?;
     }
-    if shell::on_path("cargo-nextest") {
-        return shell::run(shell::cargo(&["nextest", "run", "--no-tests", "fail"]).args(&scope));
-    }
-    println!("cargo-nextest is not installed: using cargo test.");
-    let targets = ["test", "--no-fail-fast", "--lib", "--bins", "--tests"];
-    run_and_tally(shell::cargo(&targets).args(&scope))
+    shell::run(
+        shell::cargo(&["nextest", "run", "--no-fail-fast", "--no-tests", "fail"]).args(&scope),
+    )
 }
 
 fn scope(packages: &[String]) -> Vec<String> {
@@ -49,6 +49,18 @@ fn scope(packages: &[String]) -> Vec<String> {
         scope.extend(["--package".to_owned(), package.clone()]);
     }
     scope
+}
+
+/// The scope for doc tests: only libraries have them, and cargo refuses to look elsewhere.
+fn with_libraries(asked: &[String]) -> Result<Option<Vec<String>>> {
+    if asked.is_empty() {
+        return Ok(Some(scope(asked)));
+    }
+    let packages = metadata::packages()?;
+    let libraries = packages.into_iter().filter(|package| package.targets_of("lib").count() > 0);
+    let libraries: Vec<String> =
+        libraries.map(|package| package.name).filter(|name| asked.contains(name)).collect();
+    Ok((!libraries.is_empty()).then(|| scope(&libraries)))
 }
 
 /// `cargo test` prints one result per binary; add them up, so that one closing line tells all.
