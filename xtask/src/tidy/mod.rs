@@ -6,6 +6,7 @@
 
 mod arrows;
 mod conformance;
+mod dead;
 mod docs;
 mod layers;
 mod paths;
@@ -46,10 +47,12 @@ impl fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 11] = [
     ("layers", layers::check),
     ("forbidden paths", layers::forbidden),
+    ("files that nothing compiles", dead::check),
     ("sizes", sizes::check),
+    ("columns", text::columns),
     ("reasons for unsafe", reasons::unsafe_blocks),
     ("reasons for ignored tests", reasons::ignored_tests),
     ("unfinished marks and machine paths", text::check),

@@ -13,6 +13,25 @@ const MARKS: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("HA", "CK"), concat!("XX", "X")];
 const MACHINE: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
+/// Columns of a Rust line.
+const COLUMNS_MAX: usize = 100;
+
+/// Comments too long, which rustfmt leaves alone. (Long messages stay whole, to be searched for.)
+pub fn columns(tree: &Tree) -> Vec<Finding> {
+    let files = tree.rust.iter();
+    files
+        .flat_map(|file| {
+            file.text.lines().enumerate().filter_map(|(index, line)| {
+                let columns = line.chars().count();
+                let over = columns > COLUMNS_MAX && line.trim_start().starts_with("//");
+                let over = over && !line.contains("://");
+                let message = format!("{columns} columns; the limit is {COLUMNS_MAX}");
+                over.then(|| Finding::new(&file.path, index + 1, message))
+            })
+        })
+        .collect()
+}
+
 fn lines(file: &Source) -> impl Iterator<Item = Finding> {
     let code = [".rs", ".toml", ".sh", ".wgsl", ".glsl", ".comp", ".cu", ".yml"];
     let code = code.iter().any(|end| file.path.ends_with(end)) || file.path == ".ci/run";
@@ -63,6 +82,18 @@ mod tests {
             );
             assert!(found("core/src/units.rs", &format!("// {mark}S\n")).is_empty());
         }
+    }
+
+    #[test]
+    fn a_comment_of_more_than_a_hundred_columns_is_found_unless_it_is_a_link() {
+        let text = format!(
+            "// {}\n// {}\n// https://{}\n",
+            "é".repeat(97),
+            "x".repeat(98),
+            "y".repeat(99)
+        );
+        let found = columns(&Tree::of(&[("core/src/units.rs", &text)]));
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2]);
     }
 
     #[test]
