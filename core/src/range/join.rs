@@ -38,7 +38,7 @@ impl Ranges {
     /// streams to wait for other than `own`, then the fewest bytes, then the lowest place.
     ///
     /// Free of cost while no two free nodes are adjacent. Otherwise it looks at the free nodes
-    /// that are not done, and stops with the best so far after about [`VISITS`] nodes compared.
+    /// that are not done, and stops with the best so far after about `VISITS` nodes compared.
     pub fn find_join_for(&self, bytes: u64, align: Align, own: Option<StreamId>) -> Option<Join> {
         debug_assert!(bytes > 0, "a request of no bytes");
         let mut best: Option<(u32, u64, SegmentId, u64, Join)> = None;

@@ -5,9 +5,10 @@
 //! of address. A node is taken (in one of four states) or free.
 //!
 //! A free node may still have work ahead of it: its [`Points`](crate::point::Points) say what has
-//! to be reached before another stream may touch it. They decide its [`Home`]: *done* when there are none, the home of
-//! *one stream* when only that stream's work is ahead (later work on the same stream needs no
-//! wait), *shared* otherwise. Adjacent free nodes of the same home are always coalesced, and each
+//! to be reached before another stream may touch it. They decide its [`Home`]: *done* when there
+//! are none, the home of *one stream* when only that stream's work is ahead (later work on the same
+//! stream needs no wait), *shared* otherwise. Adjacent free nodes of the same home are always
+//! coalesced, and each
 //! home has a free index of its own (see `bins`), so one search is one lookup.
 //!
 //! Counting: bytes of a segment = bytes of its taken nodes + its free bytes; free bytes of all
