@@ -1,5 +1,6 @@
-//! Recorded runs of the conformance suite, docs/conformance/*.json: each belongs to a commit of
-//! this history, and says by a hash which list of clauses it ran.
+//! Recorded runs of the conformance suite, docs/conformance/*.json: each names the commit it ran,
+//! which must be in this history. Whether the clauses have changed since is asked of git (the hash
+//! of their folder then and now), so that a record cannot claim a list it did not run.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -9,6 +10,7 @@ use super::tree::{Source, Tree};
 use crate::shell;
 
 const FOLDER: &str = "docs/conformance/";
+const CLAUSES: &str = "tests/src/clauses";
 
 /// What is wrong with the records, and what is merely old.
 #[derive(Default)]
@@ -32,20 +34,38 @@ pub fn check(tree: &Tree) -> Result<Records> {
         return Ok(records);
     }
     for file in files {
-        one(file, is_ancestor, &mut records);
+        one(file, &Git, &mut records);
     }
     Ok(records)
+}
+
+/// What is asked of the history.
+trait History {
+    fn is_ancestor(&self, commit: &str) -> bool;
+    /// The hash of the folder of clauses as of a commit.
+    fn clauses(&self, commit: &str) -> Option<String>;
+}
+
+struct Git;
+
+impl History for Git {
+    fn is_ancestor(&self, commit: &str) -> bool {
+        let args = ["merge-base", "--is-ancestor", commit, "HEAD"];
+        shell::succeeds(&mut shell::command("git", &args))
+    }
+
+    fn clauses(&self, commit: &str) -> Option<String> {
+        let folder = format!("{commit}:{CLAUSES}");
+        let args = ["rev-parse", "--verify", "--quiet", &folder];
+        shell::output(&mut shell::command("git", &args)).ok()
+    }
 }
 
 fn records_in(tree: &Tree) -> impl Iterator<Item = &Source> {
     tree.files.iter().filter(|file| file.path.starts_with(FOLDER) && file.path.ends_with(".json"))
 }
 
-fn is_ancestor(commit: &str) -> bool {
-    shell::succeeds(&mut shell::command("git", &["merge-base", "--is-ancestor", commit, "HEAD"]))
-}
-
-fn one(file: &Source, is_ancestor: impl Fn(&str) -> bool, records: &mut Records) {
+fn one(file: &Source, history: &impl History, records: &mut Records) {
     let mut fail = |message: String| records.findings.push(Finding::new(&file.path, 0, message));
     let json: Value = match serde_json::from_str(&file.text) {
         Ok(json) => json,
@@ -55,8 +75,14 @@ fn one(file: &Source, is_ancestor: impl Fn(&str) -> bool, records: &mut Records)
         return fail("no key `commit`: which code was run?".to_owned());
     };
     let hexadecimal = commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit());
-    if !hexadecimal || !is_ancestor(commit) {
-        fail(format!("commit {commit} is not in the history of HEAD: record the run again"));
+    if !hexadecimal || !history.is_ancestor(commit) {
+        return fail(format!(
+            "commit {commit} is not in the history of HEAD: record the run again"
+        ));
+    }
+    if history.clauses(commit) != history.clauses("HEAD") {
+        let path = &file.path;
+        records.notes.push(format!("{path} is stale: the clauses have changed since {commit}"));
     }
 }
 
@@ -66,19 +92,41 @@ mod tests {
 
     const OURS: &str = "0123456789012345678901234567890123456789";
 
-    fn found(text: &str) -> Vec<String> {
+    const OLDER: &str = "1123456789012345678901234567890123456789";
+
+    struct Planted;
+
+    impl History for Planted {
+        fn is_ancestor(&self, commit: &str) -> bool {
+            [OURS, OLDER].contains(&commit)
+        }
+
+        fn clauses(&self, commit: &str) -> Option<String> {
+            Some(if commit == OLDER { "old" } else { "new" }.to_owned())
+        }
+    }
+
+    fn checked(text: &str) -> Records {
         let file = Source { path: format!("{FOLDER}sim.json"), text: text.to_owned() };
         let mut records = Records::default();
-        one(&file, |commit| commit == OURS, &mut records);
-        records.findings.into_iter().map(|finding| finding.message).collect()
+        one(&file, &Planted, &mut records);
+        records
     }
 
     #[test]
     fn a_record_must_name_a_commit_of_this_history() {
-        assert!(found(&format!("{{\"commit\":\"{OURS}\"}}")).is_empty());
-        assert_eq!(found("{}").len(), 1);
-        assert_eq!(found("{").len(), 1);
-        assert_eq!(found("{\"commit\":\"HEAD\"}").len(), 1);
-        assert_eq!(found(&format!("{{\"commit\":\"{}\"}}", OURS.replace('0', "f"))).len(), 1);
+        let good = checked(&format!("{{\"commit\":\"{OURS}\"}}"));
+        assert!(good.findings.is_empty() && good.notes.is_empty());
+        let unknown = format!("{{\"commit\":\"{}\"}}", OURS.replace('0', "f"));
+        for bad in ["{}", "{", "{\"commit\":\"HEAD\"}", &unknown] {
+            assert_eq!(checked(bad).findings.len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_an_older_clause_list_is_noted_as_stale_and_does_not_fail() {
+        let old = checked(&format!("{{\"commit\":\"{OLDER}\"}}"));
+        assert!(old.findings.is_empty());
+        assert!(old.notes[0].contains("stale"), "{:?}", old.notes);
     }
 }
