@@ -102,29 +102,33 @@ impl Default for Bins {
 impl Bins {
     /// Puts a free node into its bin.
     pub fn insert(&mut self, id: NodeId, nodes: &mut Slab, rows: &mut Rows) {
-        let rank = nodes[id].rank();
-        let bin = Bin::of(rank.0);
-        let (mut back, mut forward) = (NodeId::NONE, self.head(bin, rows));
+        let node = &nodes[id];
+        let rank = node.rank();
+        if let [point] = node.points.as_slice() {
+            self.lowest = self.lowest.min(point.value);
+        }
+        self.nodes += 1;
+        self.bytes += rank.0;
+        let head = self.slot(Bin::of(rank.0), rows);
+        let (mut back, mut forward) = (NodeId::NONE, *head);
         for _ in 0..ORDERED {
-            if forward == NodeId::NONE || nodes[forward].rank() > rank {
+            if forward == NodeId::NONE {
                 break;
             }
-            back = forward;
-            forward = nodes[forward].forward;
+            let next = &nodes[forward];
+            if next.rank() > rank {
+                break;
+            }
+            (back, forward) = (forward, next.forward);
         }
-        nodes[id].back = back.0;
-        nodes[id].forward = forward;
+        let node = &mut nodes[id];
+        (node.back, node.forward) = (back.0, forward);
         if forward != NodeId::NONE {
             nodes[forward].back = id.0;
         }
         match back.some() {
             Some(back) => nodes[back].forward = id,
-            None => self.set_head(bin, id, rows),
-        }
-        self.nodes += 1;
-        self.bytes += rank.0;
-        if let [point] = nodes[id].points.as_slice() {
-            self.lowest = self.lowest.min(point.value);
+            None => *head = id,
         }
     }
 
@@ -132,6 +136,8 @@ impl Bins {
     pub fn remove(&mut self, id: NodeId, nodes: &mut Slab, rows: &mut Rows) {
         let node = &nodes[id];
         let (back, forward, bytes) = (NodeId(node.back), node.forward, node.bytes);
+        self.nodes -= 1;
+        self.bytes -= bytes;
         if forward != NodeId::NONE {
             nodes[forward].back = back.0;
         }
@@ -139,8 +145,6 @@ impl Bins {
             Some(back) => nodes[back].forward = forward,
             None => self.set_head(Bin::of(bytes), forward, rows),
         }
-        self.nodes -= 1;
-        self.bytes -= bytes;
     }
 
     /// The first entry of a bin, or [`NodeId::NONE`].
@@ -156,22 +160,34 @@ impl Bins {
         row.heads[bin.column() as usize]
     }
 
-    fn set_head(&mut self, bin: Bin, head: NodeId, rows: &mut Rows) {
+    /// The head of a bin that is about to hold something.
+    fn slot<'a>(&mut self, bin: Bin, rows: &'a mut Rows) -> &'a mut NodeId {
         let at = bin.row();
         if self.first >> at & 1 == 0 {
             self.first |= 1 << at;
             self.rows[at] = rows.open();
         }
         let row = &mut rows.rows[self.rows[at] as usize];
-        if head == NodeId::NONE {
-            row.bits &= !(1 << bin.column());
-            if row.bits == 0 {
-                self.first &= !(1 << at);
-                rows.vacant.push(self.rows[at]);
-            }
-        } else {
+        let head = &mut row.heads[bin.column() as usize];
+        if row.bits >> bin.column() & 1 == 0 {
             row.bits |= 1 << bin.column();
+            *head = NodeId::NONE;
+        }
+        head
+    }
+
+    /// Sets the head of a bin that holds something until now.
+    fn set_head(&mut self, bin: Bin, head: NodeId, rows: &mut Rows) {
+        let at = bin.row();
+        let row = &mut rows.rows[self.rows[at] as usize];
+        if head != NodeId::NONE {
             row.heads[bin.column() as usize] = head;
+            return;
+        }
+        row.bits &= !(1 << bin.column());
+        if row.bits == 0 {
+            self.first &= !(1 << at);
+            rows.vacant.push(self.rows[at]);
         }
     }
 

@@ -128,21 +128,27 @@ impl Ranges {
     pub(super) fn settle(&mut self, mut node: NodeId) -> NodeId {
         let home = self.nodes[node].home();
         let Node { prev, next, .. } = self.nodes[node];
-        if next != NodeId::NONE && self.is_free_at(next, home) {
-            self.unlink(next);
-            self.absorb_next(node);
+        // A neighbour that is absorbed brings its other boundary along.
+        if next != NodeId::NONE && self.nodes[next].is_free() {
+            if self.nodes[next].home() == home {
+                self.homes.remove(next, home, &mut self.nodes);
+                self.absorb_next(node);
+            } else {
+                self.boundaries += 1;
+            }
         }
-        if prev != NodeId::NONE && self.is_free_at(prev, home) {
-            self.unlink(prev);
-            self.absorb_next(prev);
-            node = prev;
+        if prev != NodeId::NONE && self.nodes[prev].is_free() {
+            if self.nodes[prev].home() == home {
+                self.homes.remove(prev, home, &mut self.nodes);
+                self.absorb_next(prev);
+                node = prev;
+            } else {
+                self.boundaries += 1;
+            }
         }
-        self.link(node);
+        self.nodes[node].state = State::Free;
+        self.homes.insert(node, &mut self.nodes);
         node
-    }
-
-    fn is_free_at(&self, node: NodeId, home: Home) -> bool {
-        self.nodes[node].is_free() && self.nodes[node].home() == home
     }
 
     /// Puts an unlinked node into its bin and state free. Its neighbours have other homes.
@@ -164,7 +170,9 @@ impl Ranges {
         entry.state = State::Mapping;
         entry.back = NO_OWNER;
         entry.forward = NodeId::NONE;
-        self.boundaries -= self.free_neighbours(node);
+        if self.boundaries > 0 {
+            self.boundaries -= self.free_neighbours(node);
+        }
     }
 
     fn free_neighbours(&self, node: NodeId) -> u32 {

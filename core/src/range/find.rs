@@ -1,10 +1,11 @@
 //! Finding a free node for a request.
 //!
 //! The search starts in the request's own bin, where nodes may be too small, and takes the best
-//! of the first [`OWN`] entries that fit (of the first [`EXACT`], once one fits without a rest);
-//! then the best of the first [`NEXT`] entries of the next bin that holds anything, and so on.
-//! *Best* is the smallest, then the lowest segment, then the lowest offset, so the same history
-//! always gives the same answer. Only when all that fails are the bins that may hold both too
+//! of the first [`OWN`] entries that fit, or the first that fits without a rest; then the best of
+//! the first [`NEXT`] entries of the next bin that holds anything, and so on. *Best* is the
+//! smallest, then the lowest segment, then the lowest offset; of nodes that fit without a rest it
+//! is the first in the bin's own order, which tends to the lowest. So the same history always
+//! gives the same answer. Only when all that fails are the bins that may hold both too
 //! small and large enough nodes (one or two, more where the alignment is coarse) looked through
 //! to the end, because what follows a miss is far dearer: a search fails only if nothing fits.
 
@@ -17,8 +18,6 @@ use super::node::{Home, NodeId};
 
 /// Entries looked at in the request's own bin.
 const OWN: u32 = 16;
-/// Entries looked at in all once one was found whose size is the request's.
-const EXACT: u32 = 4;
 /// Entries looked at in a further bin.
 const NEXT: u32 = 8;
 /// Bins looked at before the search jumps to one where everything fits.
@@ -97,24 +96,25 @@ impl Ranges {
     /// The best of the first `limit` entries of a bin that fit.
     fn best_of(&self, bins: &Bins, bin: Bin, want: Want, limit: u32) -> Option<Fit> {
         let mut at = bins.head(bin, &self.homes.rows);
-        let mut best: Option<(NodeId, u64)> = None;
+        let mut best = None;
+        let mut best_rank = None;
         let mut seen = 0;
         while at != NodeId::NONE && seen < limit {
             let node = &self.nodes[at];
             let padding = want.align.padding(node.offset);
             if node.bytes >= want.bytes && node.bytes - want.bytes >= padding {
-                if best.is_none_or(|(best, _)| node.rank() < self.nodes[best].rank()) {
-                    best = Some((at, node.offset + padding));
+                if best_rank.is_none_or(|best| node.rank() < best) {
+                    best_rank = Some(node.rank());
+                    let offset = node.offset + padding;
+                    best = Some(Fit { node: at, offset, bytes: want.bytes });
                 }
-                if seen + 1 >= EXACT
-                    && best.is_some_and(|(best, _)| self.nodes[best].bytes == want.bytes)
-                {
+                if node.bytes == want.bytes {
                     break;
                 }
             }
             at = node.forward;
             seen += 1;
         }
-        best.map(|(node, offset)| Fit { node, offset, bytes: want.bytes })
+        best
     }
 }

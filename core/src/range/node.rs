@@ -92,6 +92,18 @@ pub(super) struct Node {
 }
 
 impl Node {
+    const VACANT: Self = Self {
+        offset: 0,
+        bytes: 0,
+        points: Points::NONE,
+        prev: NodeId::NONE,
+        next: NodeId::NONE,
+        segment: SegmentId(0),
+        back: NO_OWNER,
+        forward: NodeId::NONE,
+        state: State::Mapping,
+    };
+
     pub fn is_free(&self) -> bool {
         self.state == State::Free
     }
@@ -110,13 +122,16 @@ impl Node {
     }
 }
 
-const CHUNK_BITS: u32 = 8;
+const CHUNK_BITS: u32 = 9;
 const CHUNK_LEN: usize = 1 << CHUNK_BITS;
 
 /// Nodes in chunks: growing never copies, and no insertion costs more than one chunk.
 #[derive(Default)]
 pub(super) struct Slab {
-    chunks: Vec<Vec<Node>>,
+    // Arrays, not vectors: the length is known and an access costs one bounds check.
+    chunks: Vec<Box<[Node; CHUNK_LEN]>>,
+    /// Slots ever used; those from here on are in no list.
+    slots: u32,
     vacant: Option<NodeId>,
     /// Slots in use.
     len: u32,
@@ -125,22 +140,24 @@ pub(super) struct Slab {
 impl Slab {
     pub fn insert(&mut self, node: Node) -> NodeId {
         self.len += 1;
-        if let Some(id) = self.vacant {
-            self.vacant = self[id].next.some();
-            self[id] = node;
-            return id;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_LEN) {
-            self.chunks.push(Vec::with_capacity(CHUNK_LEN));
-        }
-        let before = (self.chunks.len() - 1) << CHUNK_BITS;
-        let mut at = 0;
-        if let Some(chunk) = self.chunks.last_mut() {
-            at = chunk.len();
-            chunk.push(node);
+        let id = match self.vacant {
+            Some(id) => {
+                self.vacant = self[id].next.some();
+                id
+            }
+            None => self.fresh(),
+        };
+        self[id] = node;
+        id
+    }
+
+    fn fresh(&mut self) -> NodeId {
+        if self.slots as usize == self.chunks.len() * CHUNK_LEN {
+            self.chunks.push(Box::new([const { Node::VACANT }; CHUNK_LEN]));
         }
         // 2^32 nodes would take 240 GB: memory ends before the numbers do.
-        NodeId((before + at) as u32)
+        self.slots += 1;
+        NodeId(self.slots - 1)
     }
 
     /// Makes the slot vacant. The node must hold no points any more.
@@ -161,12 +178,12 @@ impl Slab {
 
     /// Slots ever used.
     pub fn slots(&self) -> usize {
-        self.chunks.iter().map(Vec::len).sum()
+        self.slots as usize
     }
 
     /// The node in a slot of any kind, vacant included.
     pub fn get(&self, id: NodeId) -> Option<&Node> {
-        self.chunks.get((id.0 >> CHUNK_BITS) as usize)?.get(id.0 as usize & (CHUNK_LEN - 1))
+        (id.0 < self.slots).then(|| &self[id])
     }
 
     pub fn first_vacant(&self) -> Option<NodeId> {
@@ -179,14 +196,14 @@ impl Index<NodeId> for Slab {
 
     #[inline]
     fn index(&self, id: NodeId) -> &Node {
-        &self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize & (CHUNK_LEN - 1)]
+        &self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK_LEN]
     }
 }
 
 impl IndexMut<NodeId> for Slab {
     #[inline]
     fn index_mut(&mut self, id: NodeId) -> &mut Node {
-        &mut self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize & (CHUNK_LEN - 1)]
+        &mut self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK_LEN]
     }
 }
 
