@@ -53,19 +53,19 @@ impl Bin {
 #[derive(Clone)]
 pub(super) struct Row {
     /// Bit `i`: bin `i` holds something. Heads of the other bins mean nothing.
-    bits: u32,
-    heads: [NodeId; 32],
+    pub bits: u32,
+    pub heads: [NodeId; 32],
 }
 
 /// The rows of all homes: a home of a few sizes costs a few rows.
 #[derive(Default)]
 pub(super) struct Rows {
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
     vacant: Vec<u32>,
 }
 
 impl Rows {
-    fn open(&mut self) -> u32 {
+    pub fn open(&mut self) -> u32 {
         if let Some(row) = self.vacant.pop() {
             return row;
         }
@@ -82,7 +82,7 @@ impl Rows {
 #[derive(Clone)]
 pub(super) struct Bins {
     /// Bit `i`: row `i` holds something. Row numbers of the others mean nothing.
-    first: u64,
+    pub first: u64,
     rows: [u32; ROWS],
     /// Entries in all bins.
     pub nodes: u32,

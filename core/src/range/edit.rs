@@ -244,7 +244,7 @@ impl Ranges {
         self.free -= bytes;
     }
 
-    fn count_free(&mut self, segment: SegmentId, bytes: u64) {
+    pub(super) fn count_free(&mut self, segment: SegmentId, bytes: u64) {
         self.segments[segment.0 as usize].free += bytes;
         self.free += bytes;
     }

@@ -16,7 +16,7 @@ pub(super) struct Homes {
     pub shared: Bins,
     /// Ordered by stream; none is empty.
     // Boxed, so that keeping the order moves 16 bytes a home.
-    streams: Vec<(StreamId, Box<Bins>)>,
+    pub streams: Vec<(StreamId, Box<Bins>)>,
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Bins>>,
 }

@@ -132,7 +132,7 @@ pub(super) struct Slab {
     chunks: Vec<Box<[Node; CHUNK_LEN]>>,
     /// Slots ever used; those from here on are in no list.
     slots: u32,
-    vacant: Option<NodeId>,
+    pub vacant: Option<NodeId>,
     /// Slots in use.
     len: u32,
 }

@@ -122,7 +122,7 @@ impl Ranges {
     }
 
     /// A new node at the end of a segment, in state mapping, counted nowhere yet.
-    fn append(&mut self, segment: SegmentId, bytes: u64) -> NodeId {
+    pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> NodeId {
         let last = self.segments[segment.0 as usize].last;
         let offset = last.some().map_or(0, |last| self.nodes[last].end());
         let node = self.nodes.insert(Node {

@@ -1,6 +1,11 @@
 //! Tests of the index.
 
+mod behaviour;
+mod exhaustive;
+mod faults;
 mod model;
+mod pair;
+mod props;
 mod random;
 
 use crate::point::{Points, StreamId, SyncPoint};

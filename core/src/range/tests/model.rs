@@ -111,6 +111,11 @@ impl Model {
         of_home.map(|(_, part)| part.bytes).sum()
     }
 
+    /// The homes of the free parts.
+    pub fn homes(&self) -> impl Iterator<Item = Home> {
+        self.parts().filter_map(|(_, part)| part.home())
+    }
+
     /// All places for a request in one home, best first.
     pub fn fits(&self, bytes: u64, align: Align, home: Home) -> Vec<(u64, SegmentId, u64)> {
         let mut fits: Vec<_> = self
