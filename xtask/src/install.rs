@@ -45,8 +45,12 @@ const BACKPORTS_FILE: &str = "/etc/apt/sources.list.d/terrane-backports.sources"
 pub fn driver_packages() {
     if let Err(reason) = try_driver_packages() {
         println!("Going on without: {reason:#}.");
-        println!("Tests that need a Vulkan driver report themselves skipped.");
     }
+}
+
+/// Whether all packages are installed, so that a test which finds no driver is at fault.
+pub fn have_driver_packages() -> bool {
+    PACKAGES.iter().all(|package| installed_version(package).is_some())
 }
 
 fn try_driver_packages() -> Result<()> {
@@ -89,17 +93,20 @@ fn install(privilege: &Privilege, packages: &[&Package], options: &[&str]) -> Re
 /// A package is wanted when it is not installed. A CI machine also trades a stock driver for the
 /// one in backports; a person's machine keeps the driver it has.
 fn wanted(package: &Package) -> bool {
-    let args = ["-W", "-f=${Status} ${Version}", package.name];
-    let installed = Command::new("dpkg-query").args(args).output().ok();
-    let text = installed.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-    let text = text.unwrap_or_default();
-    let Some(version) = text.strip_prefix("install ok installed ") else {
+    let Some(version) = installed_version(package) else {
         return true;
     };
     package.backported
         && !version.contains("~bpo")
         && codename().as_deref() == Some("bookworm")
         && std::env::var_os("CI").is_some()
+}
+
+fn installed_version(package: &Package) -> Option<String> {
+    let args = ["-W", "-f=${Status} ${Version}", package.name];
+    let output = Command::new("dpkg-query").args(args).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.strip_prefix("install ok installed ").map(str::to_owned)
 }
 
 /// How commands run as root.

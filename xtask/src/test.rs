@@ -26,18 +26,38 @@ pub fn run(options: &Options) -> Result<()> {
     } else {
         install::driver_packages();
     }
-    let scope = scope(&options.package);
+    let driver = install::have_driver_packages();
+    let result = run_tests(&options.package, driver);
+    if !driver {
+        println!("{NO_DRIVER}");
+    }
+    result
+}
+
+/// Set where the packages are installed: a test that finds no driver then fails instead of
+/// reporting itself skipped.
+const REQUIRE: &str = "TERRANE_REQUIRE_VULKAN";
+const NO_DRIVER: &str = "Not all packages for Vulkan tests are installed: tests that found no driver skipped themselves.";
+
+fn run_tests(packages: &[String], driver: bool) -> Result<()> {
+    let cargo = |args: &[&str]| {
+        let mut command = shell::cargo(args);
+        if driver {
+            command.env(REQUIRE, "1");
+        }
+        command
+    };
+    let scope = scope(packages);
     if !shell::on_path("cargo-nextest") {
         println!("cargo-nextest is not installed: using cargo test.");
-        return run_and_tally(shell::cargo(&["test", "--no-fail-fast"]).args(&scope));
+        return run_and_tally(cargo(&["test", "--no-fail-fast"]).args(&scope));
     }
     // Doc tests first (nextest cannot run them), so that the last lines tell of the main run.
-    if let Some(documented) = with_libraries(&options.package)? {
-        shell::run(shell::cargo(&["test", "--quiet", "--doc"]).args(&documented))?;
+    if let Some(documented) = with_libraries(packages)? {
+        shell::run(cargo(&["test", "--quiet", "--doc"]).args(&documented))?;
     }
-    shell::run(
-        shell::cargo(&["nextest", "run", "--no-fail-fast", "--no-tests", "fail"]).args(&scope),
-    )
+    let nextest = ["nextest", "run", "--no-fail-fast", "--no-tests", "fail"];
+    shell::run(cargo(&nextest).args(&scope))
 }
 
 fn scope(packages: &[String]) -> Vec<String> {
