@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::event::{Event, EventKind, Why};
 use crate::point::Points;
-use crate::pool::{PoolKey, Room, SMALL_MAX};
-use crate::range::NodeId;
+use crate::pool::{Grabbed, PoolKey, Room, SMALL_MAX};
 use crate::request::{Layout, Request, Tag};
 
 use super::config::{Scrub, allowed_classes};
@@ -27,9 +26,7 @@ pub(crate) struct Asked<'a> {
 /// A range taken for a request, not yet a block.
 pub(crate) struct Taken {
     pub pool: u16,
-    pub node: NodeId,
-    /// What those who used the range before are still doing.
-    pub points: Points,
+    pub range: Grabbed,
     pub why: Why,
 }
 
@@ -107,9 +104,9 @@ impl Inner {
             let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
             let pool = &mut state.pools[usize::from(number)];
             let Some(ready) = pool.find_ready(asked.layout, asked.request.stream) else { continue };
-            let (node, points) = pool.take(Room::Hole(ready.fit));
+            let range = pool.take(Room::Hole(ready.fit));
             let why = if ready.own { Why::OwnHole } else { Why::CompletedHole };
-            return Some(Taken { pool: number, node, points, why });
+            return Some(Taken { pool: number, range, why });
         }
         None
     }
@@ -121,13 +118,13 @@ impl Inner {
         asked: &Asked<'_>,
         taken: Taken,
     ) -> Result<Allocation, Error> {
-        let Taken { pool: number, node, points, why } = taken;
+        let Taken { pool: number, range: Grabbed { node, points, pending }, why } = taken;
         let request = asked.request;
         let bytes = asked.layout.bytes;
         let kind = state.pools[usize::from(number)].kind;
-        if !points.is_empty() {
-            // The range was pending: its bytes are active already.
-            state.count_done(kind, bytes);
+        if pending > 0 {
+            // They are active already, and are counted once more as the block's.
+            state.count_done(kind, pending);
         }
         let waits = points.without(request.stream);
         let pad = u32::try_from(bytes - request.bytes).unwrap_or(u32::MAX);

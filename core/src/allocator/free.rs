@@ -172,6 +172,9 @@ impl State {
         {
             points.merge(&waits);
         }
+        if block.has(flag::HAS_GUESTS) {
+            self.guests.remove(&key.index());
+        }
         let reached = std::mem::take(&mut self.reached);
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, class) = (pool.kind, pool.key.class.0);

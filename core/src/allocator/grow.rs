@@ -4,7 +4,7 @@ use crate::device::{Class, ClassId, DeviceError, MemoryKind, Plain, PlainSpec};
 use crate::error::Error;
 use crate::event::{Event, EventKind, Rung, Why};
 use crate::point::Points;
-use crate::pool::{PoolKey, Situation, segment_sizes};
+use crate::pool::{Grabbed, PoolKey, Situation, segment_sizes};
 use crate::request::Layout;
 use crate::units::Align;
 
@@ -43,8 +43,8 @@ impl Inner {
                     pool.in_flight -= 1;
                     let node = pool.add(plain, asked.layout.bytes);
                     self.note_segment(&mut state, class.kind, id, &plain);
-                    let points = Points::NONE;
-                    let taken = Taken { pool: number, node, points, why: Why::New };
+                    let range = Grabbed { node, points: Points::NONE, pending: 0 };
+                    let taken = Taken { pool: number, range, why: Why::New };
                     let outcome = self.commit(&mut state, asked, taken);
                     drop(state);
                     self.changed.notify_all();
@@ -184,10 +184,10 @@ impl Inner {
         state.check_tag_limit(block.tag, rounded - before)?;
         let pool = state.pool_mut(&block);
         let kind = pool.kind;
-        let pending = pool.ranges.total_free() - pool.ranges.home_free(crate::range::Home::Done);
+        let pending = pool.pending();
         pool.ranges.grow_in_place(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
         pool.ranges.points_mut(block.node).merge(&growth);
-        let after = pool.ranges.total_free() - pool.ranges.home_free(crate::range::Home::Done);
+        let after = pool.pending();
         state.count_done(kind, pending - after);
         let waits = growth.without(block.stream);
         if !waits.is_empty() {

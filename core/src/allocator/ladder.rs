@@ -121,14 +121,14 @@ impl Inner {
                 continue;
             }
             let Some(room) = pool.find_behind(asked.layout, asked.request.stream) else { continue };
-            let (node, points) = pool.take(room);
+            let range = pool.take(room);
             let stream = asked.request.stream;
-            for point in points.without(stream).iter() {
+            for point in range.points.without(stream).iter() {
                 let SyncPoint { stream: behind, value } = point;
                 let event = Event::new(EventKind::Wait).a(value).c(u64::from(stream.0));
                 state.event(event.on(behind.0, 0));
             }
-            let taken = Taken { pool: number, node, points, why: Why::Wait };
+            let taken = Taken { pool: number, range, why: Why::Wait };
             return self.commit(&mut state, asked, taken).map(Some);
         }
         Ok(None)

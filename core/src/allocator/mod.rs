@@ -102,6 +102,7 @@ impl Allocator {
             names: intern::Names::default(),
             tag_numbers: std::collections::HashMap::new(),
             waits: std::collections::HashMap::new(),
+            guests: std::collections::HashMap::new(),
             views: std::collections::HashMap::new(),
             retired_views: Vec::new(),
             deferred: Vec::new(),

@@ -236,6 +236,11 @@ impl Allocator {
         if leaks.is_empty() { Ok(()) } else { Err(leaks) }
     }
 
+    /// Streams that something is kept about.
+    pub fn tracked_streams(&self) -> usize {
+        self.inner.lock().reached.len()
+    }
+
     /// Walks everything and tells the first fact that does not hold.
     ///
     /// # Errors
@@ -372,9 +377,7 @@ impl State {
         if live != self.blocks.len() {
             return Err(format!("INV-ALLOC-2: {live} live ranges, {} blocks", self.blocks.len()));
         }
-        let pending =
-            |pool: &crate::pool::Pool| pool.ranges.total_free() - pool.ranges.home_free(Home::Done);
-        let active = allocated + self.pools.iter().map(pending).sum::<u64>();
+        let active = allocated + self.pools.iter().map(crate::pool::Pool::pending).sum::<u64>();
         let reserved = self.pools.iter().map(|pool| pool.reserved.current).sum();
         let counters = &self.counters;
         equal("INV-ALLOC-3", "requested", requested, counters.total.requested.current)?;

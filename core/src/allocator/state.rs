@@ -28,6 +28,8 @@ pub(crate) mod flag {
     pub const HAS_VIEW: u8 = 8;
     /// The host sees it through a guard.
     pub const MAPPED: u8 = 16;
+    /// It was used on other streams than its own.
+    pub const HAS_GUESTS: u8 = 32;
 }
 
 /// One live block. Its range, uses and size are in the pool's index.
@@ -107,6 +109,8 @@ pub(crate) struct State {
     pub tag_numbers: HashMap<Box<str>, Tag>,
     /// Points to wait for before a block's first use, by the block's slot.
     pub waits: HashMap<u32, Points>,
+    /// Other streams that a block was used on, by the block's slot.
+    pub guests: HashMap<u32, Vec<StreamId>>,
     pub views: HashMap<u32, View>,
     pub retired_views: Vec<RetiredView>,
     pub deferred: Vec<Deferred>,

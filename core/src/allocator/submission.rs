@@ -229,23 +229,33 @@ impl Inner {
 
 impl State {
     /// What work on `stream` has to wait for before it uses a block.
-    fn waits_on(&self, key: Key, stream: StreamId) -> Points {
-        let Ok(block) = self.blocks.get(key) else { return Points::NONE };
+    fn waits_on(&mut self, key: Key, stream: StreamId) -> Points {
+        let Ok(&block) = self.blocks.get(key) else { return Points::NONE };
         let mut waits = Points::NONE;
         if block.has(flag::HAS_WAITS)
             && let Some(points) = self.waits.get(&key.index())
         {
             waits.merge(points);
         }
-        if stream != block.stream {
-            let uses = self.pool(block).ranges.points(block.node);
-            if !uses.iter().any(|point| point.stream == stream) {
-                for point in uses.iter().filter(|point| point.stream == block.stream) {
-                    waits.insert(point);
-                }
-            }
+        if stream != block.stream && self.is_first_use(key, stream) {
+            let uses = self.pool(&block).ranges.points(block.node);
+            waits.merge(&uses.iter().filter(|point| point.stream == block.stream).collect());
         }
         waits.retain(|point| point.stream != stream && point.value != u64::MAX);
         waits
+    }
+
+    /// Notes that a block is used on a stream that is not its own; tells whether for the first
+    /// time.
+    fn is_first_use(&mut self, key: Key, stream: StreamId) -> bool {
+        let guests = self.guests.entry(key.index()).or_default();
+        if guests.contains(&stream) {
+            return false;
+        }
+        guests.push(stream);
+        if let Ok(block) = self.blocks.get_mut(key) {
+            block.flags |= flag::HAS_GUESTS;
+        }
+        true
     }
 }

@@ -8,9 +8,9 @@ use super::SMALL_MAX;
 /// How segments grow on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// As close to the need as reuse allows: 2 MiB for requests up to 1 MiB, 20 MiB for those
-    /// below 10 MiB, else the request rounded up to 2 MiB. For devices that make memory objects
-    /// quickly.
+    /// As close to the need as reuse allows: as many blocks of the size asked for as go into
+    /// 2 MiB (requests up to 1 MiB) or 20 MiB (below 10 MiB), else the request rounded up to
+    /// 2 MiB. For devices that make memory objects quickly.
     Fine,
     /// A quarter of what is held, between these bounds: the number of memory objects grows with
     /// the logarithm of the bytes. For devices where memory objects are slow to make, or few.
@@ -56,8 +56,8 @@ pub(crate) fn segment_sizes(
 
 fn wanted(layout: Layout, at: &Situation) -> u64 {
     let step = match at.growth {
-        Growth::Fine if layout.bytes <= SMALL_MAX => 2 * MIB,
-        Growth::Fine if layout.bytes < 10 * MIB => 20 * MIB,
+        Growth::Fine if layout.bytes <= SMALL_MAX => whole_blocks(2 * MIB, layout.bytes),
+        Growth::Fine if layout.bytes < 10 * MIB => whole_blocks(20 * MIB, layout.bytes),
         Growth::Fine => layout.bytes.div_ceil(2 * MIB).saturating_mul(2 * MIB),
         Growth::Proportional { min_bytes, max_bytes } => {
             (at.held / 4).next_multiple_of(MIB).clamp(min_bytes, max_bytes.max(min_bytes))
@@ -66,6 +66,11 @@ fn wanted(layout: Layout, at: &Situation) -> u64 {
     // Where objects are few, each has to be large enough for all of them to cover the heap.
     let share = if at.max_objects < 4096 { at.heap / at.max_objects.max(1) } else { 0 };
     step.max(share)
+}
+
+/// The most blocks of `block` bytes that go into `step`: a rest would fit nobody.
+const fn whole_blocks(step: u64, block: u64) -> u64 {
+    step / block * block
 }
 
 #[cfg(test)]
@@ -88,7 +93,7 @@ mod tests {
     #[test]
     fn sizes_end_with_what_the_block_needs() {
         assert_eq!(sizes(MIB, &AT), [2 * MIB, MIB]);
-        assert_eq!(sizes(9 * MIB, &AT), [20 * MIB, 10 * MIB, 9 * MIB]);
+        assert_eq!(sizes(9 * MIB, &AT), [18 * MIB, 9 * MIB]);
         assert_eq!(sizes(11 * MIB, &AT), [12 * MIB, 11 * MIB]);
     }
 

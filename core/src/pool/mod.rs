@@ -63,6 +63,16 @@ pub(crate) struct Ready {
     pub own: bool,
 }
 
+/// A range taken out of the free ones.
+#[derive(Debug)]
+pub(crate) struct Grabbed {
+    pub node: NodeId,
+    /// What those who used it before are still doing.
+    pub points: Points,
+    /// Bytes of it that were pending.
+    pub pending: u64,
+}
+
 /// Segments of one memory class.
 pub(crate) struct Pool {
     pub key: PoolKey,
@@ -118,9 +128,15 @@ impl Pool {
             .or_else(|| self.ranges.find_join_for(bytes, align, Some(stream)).map(Room::Joined))
     }
 
+    /// Free bytes that work is still ordered before.
+    pub fn pending(&self) -> u64 {
+        self.ranges.total_free() - self.ranges.home_free(Home::Done)
+    }
+
     /// Takes room that was found under the same lock. The block's range comes with the points of
     /// all who used it before, which stay recorded on it.
-    pub fn take(&mut self, room: Room) -> (NodeId, Points) {
+    pub fn take(&mut self, room: Room) -> Grabbed {
+        let before = self.pending();
         let (node, points) = match room {
             Room::Hole(fit) => self.ranges.take(fit, State::Live),
             Room::Joined(join) => self.ranges.take_join(join, State::Live),
@@ -129,7 +145,7 @@ impl Pool {
             *self.ranges.points_mut(node) = points.clone();
         }
         self.note_use(node);
-        (node, points)
+        Grabbed { node, points, pending: before - self.pending() }
     }
 
     /// Adds a new segment whose first `bytes` are taken.
