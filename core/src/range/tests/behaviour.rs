@@ -80,13 +80,13 @@ fn a_coarse_alignment_is_found_in_whatever_bin_it_fits() {
     // Holes of many bins that have room but for the padding, and one that begins just right.
     let mut holes: Vec<_> = (0..40).map(|at| (5_000 + 300 * at, Points::NONE)).collect();
     let before: u64 = holes.iter().map(|hole| hole.0 + 8).sum();
-    let align = Align::new(1 << 16).unwrap();
+    let align = Align::new(1 << 20).unwrap();
     holes.push((align.padding(before + 16), points([(1, 1)])));
     // Bins away from the request's, so that a search that goes up a few bins does not see it.
     holes.push((16_000, Points::NONE));
     let (ranges, nodes) = with_holes(&holes);
     let fit = ranges.find(4_999, align, Home::Done).unwrap();
-    assert_eq!((fit.node, fit.offset % (1 << 16)), (nodes[41], 0));
+    assert_eq!((fit.node, fit.offset % (1 << 20)), (nodes[41], 0));
 }
 
 #[test]
