@@ -47,7 +47,16 @@ impl Ranges {
     /// such node.
     pub fn find(&self, bytes: u64, align: Align, home: Home) -> Option<Fit> {
         debug_assert!(bytes > 0, "a request of no bytes");
-        self.find_in(self.homes.get(home)?, Want { bytes, align })
+        let bins = self.homes.get(home)?;
+        // What the search would give, without its set-up: most requests repeat a size.
+        let head = bins.head(Bin::of(bytes), &self.homes.rows);
+        if let Some(head) = head.some() {
+            let node = &self.nodes[head];
+            if node.bytes == bytes && align.divides(node.offset) {
+                return Some(Fit { node: head, offset: node.offset, bytes });
+            }
+        }
+        self.find_in(bins, Want { bytes, align })
     }
 
     /// A free node that some other stream's work is still ahead of: the smallest that fits of the
