@@ -41,8 +41,12 @@ pub mod calls;
 mod caps;
 mod compute;
 pub mod host;
+mod mapping;
 mod paging;
 pub mod pattern;
+#[cfg(test)]
+mod random_tests;
+pub mod rules;
 pub mod sim;
 
 use std::time::Duration;

@@ -1,7 +1,51 @@
-//! The CPU device. `HostKernel` is known to the contract even where the device is not built.
+//! The CPU device: real memory, real remapping, streams served by threads.
+//!
+//! With the feature `host`, `Host::new().open()` gives a `HostDevice`. Plain segments are
+//! anonymous memory; pages are ranges of one file in memory, mapped where they are wanted, also
+//! twice. Streams are queues that a pool of workers serves; kernels are closures. Capacity is
+//! what the machine and its control groups have left. It keeps no promise less than a GPU's
+//! driver would, and one more: whatever it is asked, memory stays safe. Ranges in use can not be
+//! unmapped, and the host sees no bytes that work is at.
+//!
+//! [`HostKernel`] is known to the contract even where the device is not built.
+//!
+//! Only `os` knows the operating system, and unsafe code is there, in `span` (access to bytes)
+//! and where the two meet in `tables`.
+
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod build;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod device;
+#[cfg(all(feature = "host", target_os = "linux"))]
+#[allow(unsafe_code)]
+mod os;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod powers;
+#[cfg(all(feature = "host", target_os = "linux"))]
+#[allow(unsafe_code)] // calls of functions built for newer processors
+mod scan;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod shared;
+#[cfg(all(feature = "host", target_os = "linux"))]
+#[allow(unsafe_code)]
+mod span;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod streams;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod tables;
+#[cfg(test)]
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod tests;
+#[cfg(all(feature = "host", target_os = "linux"))]
+mod work;
 
 use std::fmt;
 use std::sync::Arc;
+
+#[cfg(all(feature = "host", target_os = "linux"))]
+pub use build::Host;
+#[cfg(all(feature = "host", target_os = "linux"))]
+pub use device::HostDevice;
 
 /// A kernel of the host device: called once per workgroup.
 ///

@@ -1,12 +1,12 @@
 //! The model's kernels: closures, and the built-in ones, run on kept bytes.
 
-use super::device::{copies, copies_valid};
+use super::device::copies;
 use super::work::{Effect, Launch};
 use super::{Charge, Held, SimDevice};
 use crate::device::calls::CallKind;
 use crate::device::{
-    Binding, Caps, Compute, CopyOp, DeviceError, Feature, KernelId, KernelSource, Region, Report,
-    StreamId, SyncPoint, Ticket, UnsafeKernelSource,
+    Binding, Compute, CopyOp, DeviceError, Feature, KernelId, KernelSource, Region, Report,
+    StreamId, SyncPoint, Ticket, UnsafeKernelSource, rules,
 };
 
 impl SimDevice {
@@ -15,40 +15,13 @@ impl SimDevice {
         let items = regions.len() as u64;
         let ns = self.inner.caps.costs.gather.ns(bytes);
         let charge = Charge { kind, items, bytes, ns };
-        let aligned =
-            regions.iter().all(|r| r.place.offset.is_multiple_of(4) && r.bytes.is_multiple_of(4));
-        self.checked(charge, aligned.then_some(()).ok_or("a region is not aligned to 4"))?;
+        self.checked(charge, rules::regions(regions))?;
         Ok(charge)
     }
 
     fn count(&self, point: SyncPoint) -> SyncPoint {
         self.lock().dispatches += 1;
         point
-    }
-}
-
-/// The limits that any device puts on a dispatch.
-fn launch_valid(
-    caps: &Caps,
-    bindings: &[Binding],
-    push: &[u8],
-    groups: [u32; 3],
-) -> Result<(), DeviceError> {
-    if let Some(large) = bindings.iter().find(|b| b.bytes > caps.max_binding_bytes) {
-        let (bytes, limit) = (large.bytes, caps.max_binding_bytes);
-        return Err(DeviceError::TooLarge { bytes, limit });
-    }
-    let aligned = bindings.iter().all(|b| caps.binding_align.divides(b.place.offset));
-    if !aligned {
-        return Err(DeviceError::InvalidCall("a binding is not aligned"));
-    }
-    let groups_fit = groups.iter().zip(caps.max_groups).all(|(n, max)| *n <= max);
-    let counts = bindings.len() as u64 <= u64::from(caps.max_bindings)
-        && push.len() as u64 <= u64::from(caps.max_push_bytes);
-    if counts && groups_fit {
-        Ok(())
-    } else {
-        Err(DeviceError::InvalidCall("too many bindings, push bytes or groups"))
     }
 }
 
@@ -88,7 +61,7 @@ impl Compute for SimDevice {
         let bytes = bindings.iter().fold(0_u64, |sum, b| sum.saturating_add(b.bytes));
         let charge = Charge { bytes, ..Charge::of(CallKind::Dispatch) };
         let found = self.lock().kernels.get(&kernel.0).cloned();
-        let ready = launch_valid(&self.inner.caps, bindings, push, groups)
+        let ready = rules::dispatch(&self.inner.caps, bindings, push, groups)
             .and_then(|()| found.ok_or(DeviceError::InvalidCall("no such kernel")));
         let kernel = match ready {
             Ok(kernel) => kernel,
@@ -133,7 +106,7 @@ impl Compute for SimDevice {
 
     fn gather(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
         let charge = copies(CallKind::Gather, ops, self.inner.caps.costs.gather);
-        self.checked(charge, copies_valid(ops, 16))?;
+        self.checked(charge, rules::copies(ops, 16))?;
         let point = self.enqueue(charge, stream, |_| Effect::Copy(ops.to_vec()))?;
         Ok(self.count(point))
     }

@@ -10,7 +10,7 @@ use crate::device::calls::CallKind;
 use crate::device::{
     Caps, CaptureId, Compute, CopyOp, Device, DeviceError, DeviceInfo, Feature, HeapId, HeapUse,
     HostAccess, HostView, Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec,
-    SyncPoint, Ticket,
+    SyncPoint, Ticket, rules,
 };
 
 impl SimDevice {
@@ -205,7 +205,7 @@ impl Device for SimDevice {
 
     fn copy(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
         let charge = copies(CallKind::Copy, ops, self.inner.caps.costs.copy);
-        self.checked(charge, copies_valid(ops, 4))?;
+        self.checked(charge, rules::copies(ops, 4))?;
         self.enqueue(charge, stream, |_| Effect::Copy(ops.to_vec()))
     }
 
@@ -217,8 +217,7 @@ impl Device for SimDevice {
         word: u32,
     ) -> Result<SyncPoint, DeviceError> {
         let charge = Charge { bytes, ..Charge::of(CallKind::Fill) };
-        let valid = place.offset.is_multiple_of(4) && bytes.is_multiple_of(4);
-        self.checked(charge, valid.then_some(()).ok_or("offset or bytes are no multiple of 4"))?;
+        self.checked(charge, rules::fill(place.offset, bytes))?;
         self.enqueue(charge, stream, |_| Effect::Fill { place, bytes, word })
     }
 
@@ -266,19 +265,6 @@ impl Device for SimDevice {
 pub(super) fn copies(kind: CallKind, ops: &[CopyOp], line: crate::device::Line) -> Charge {
     let bytes = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.bytes));
     Charge { kind, items: ops.len() as u64, bytes, ns: line.ns(bytes) }
-}
-
-/// The rules for copies that need no look at the device.
-pub(super) fn copies_valid(ops: &[CopyOp], unit: u64) -> Result<(), &'static str> {
-    for CopyOp { from, to, bytes } in ops {
-        if [from.offset, to.offset, *bytes].iter().any(|n| !n.is_multiple_of(unit)) {
-            return Err("offsets or bytes of a copy are not aligned");
-        }
-        if from.space == to.space && from.offset.abs_diff(to.offset) < *bytes {
-            return Err("source and destination of a copy overlap");
-        }
-    }
-    Ok(())
 }
 
 impl SimDevice {
@@ -372,6 +358,7 @@ impl State {
                 self.tickets.insert(ticket.id, Held::Coming);
                 Err(DeviceError::InvalidCall("the ticket's point is not reached"))
             }
+            Some(Held::Failed) => Err(DeviceError::StreamPoisoned),
             Some(held) => Ok(held),
             None => Err(DeviceError::InvalidCall("no such ticket, or it was taken")),
         }

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::mapping::{Mapping, Mappings, Piece, covering, pieces};
 use super::store::{Store, UNWRITTEN};
+use crate::device::mapping::{Mapping, Mappings, Piece, covering, pieces};
+use crate::device::rules::inside;
 use crate::device::{
     Caps, ClassId, DeviceError, Feature, HeapId, HeapUse, MapOp, MemoryId, PagingCaps, Place,
     Plain, PlainSpec, Reserved, SpaceId, UnmapOp,
@@ -443,8 +444,4 @@ fn aligned(paging: &PagingCaps, bytes: u64) -> Result<(), DeviceError> {
     } else {
         Err(INVALID("bytes are zero or no multiple of the granularity"))
     }
-}
-
-fn inside(offset: u64, bytes: u64, limit: u64) -> bool {
-    offset.checked_add(bytes).is_some_and(|end| end <= limit)
 }

@@ -19,7 +19,7 @@ mod build;
 mod compute;
 mod device;
 mod lanes;
-mod mapping;
+
 mod memory;
 mod paging;
 mod referee;
@@ -79,6 +79,8 @@ struct State {
 /// A result that was promised by a ticket.
 enum Held {
     Coming,
+    /// A kernel of the stream failed before.
+    Failed,
     Bytes(Vec<u8>),
     Report(Vec<u64>),
 }
@@ -320,6 +322,9 @@ impl State {
             return;
         }
         if self.lanes.any(stream).is_ok_and(|lane| lane.poisoned) {
+            if let Some(ticket) = effect.ticket() {
+                self.tickets.insert(ticket, Held::Failed);
+            }
             return;
         }
         match work::run(&mut self.memory, effect, self.keep_bytes) {

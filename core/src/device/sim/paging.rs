@@ -1,11 +1,11 @@
 //! The model's paging.
 
 use super::lanes::Submission;
-use super::mapping::Piece;
 use super::referee::Violation;
 use super::work::Effect;
 use super::{Charge, SimDevice, State};
 use crate::device::calls::CallKind;
+use crate::device::mapping::Piece;
 use crate::device::{
     ClassId, DeviceError, Feature, MapOp, MemoryId, Paging, PagingCaps, Reserved, SpaceId,
     SyncPoint, UnmapOp,

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::mapping::Piece;
 use crate::device::calls::CallKind;
+use crate::device::mapping::Piece;
 use crate::device::{MemoryId, Place, Points, SyncPoint};
 
 /// A rule of the device contract that was broken. A correct allocator causes none.

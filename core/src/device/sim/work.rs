@@ -25,6 +25,17 @@ pub(super) enum Effect {
     Unmap(Vec<UnmapOp>),
 }
 
+impl Effect {
+    /// The ticket of the result, for what has one.
+    pub(super) fn ticket(&self) -> Option<u64> {
+        match self {
+            Self::Read { ticket, .. } | Self::Verify { ticket, .. } => Some(*ticket),
+            Self::Checksum { ticket, .. } => Some(*ticket),
+            _ => None,
+        }
+    }
+}
+
 /// One run of a kernel.
 pub(super) struct Launch {
     pub(super) kernel: HostKernel,

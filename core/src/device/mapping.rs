@@ -6,15 +6,15 @@ use crate::device::Place;
 
 /// A piece of a memory object and the place that it was named by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) memory: u64,
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-    pub(super) at: Place,
+pub(crate) struct Piece {
+    pub(crate) memory: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) at: Place,
 }
 
 impl Piece {
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.memory == other.memory
             && self.offset < other.offset + other.bytes
             && other.offset < self.offset + self.bytes
@@ -22,16 +22,16 @@ impl Piece {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Mapping {
-    pub(super) bytes: u64,
-    pub(super) memory: u64,
-    pub(super) memory_offset: u64,
+pub(crate) struct Mapping {
+    pub(crate) bytes: u64,
+    pub(crate) memory: u64,
+    pub(crate) memory_offset: u64,
 }
 
-pub(super) type Mappings = BTreeMap<u64, Mapping>;
+pub(crate) type Mappings = BTreeMap<u64, Mapping>;
 
 /// Mappings that overlap a range, in order; the range does not wrap.
-pub(super) fn covering(
+pub(crate) fn covering(
     mappings: &Mappings,
     offset: u64,
     bytes: u64,
@@ -45,7 +45,7 @@ pub(super) fn covering(
 }
 
 /// What lies under a range, or `None` where some of it is not mapped.
-pub(super) fn pieces(mappings: &Mappings, place: Place, bytes: u64) -> Option<Vec<Piece>> {
+pub(crate) fn pieces(mappings: &Mappings, place: Place, bytes: u64) -> Option<Vec<Piece>> {
     let end = place.offset.checked_add(bytes)?;
     let mut at = place.offset;
     let mut found = Vec::new();
