@@ -55,12 +55,12 @@ pub enum Reason {
     /// There is a header and no event.
     #[error("the trace has a header and no event; was the recording stopped too early?")]
     NoEvents,
-    /// The gzip stream ends before its end mark.
-    #[error("the gzip data ends early; copy the file again, or recover it with `gzip -dc`")]
-    GzipTruncated,
-    /// The gzip stream is damaged (bad block, checksum or trailing bytes).
-    #[error("the gzip data is damaged; copy the file again")]
-    GzipCorrupt,
+    /// The gzip or zstd data ends before its end mark.
+    #[error("the compressed data ends early; copy the file again, or recover it with `zcat`")]
+    PackedTruncated,
+    /// The gzip or zstd data is damaged (bad block, checksum or trailing bytes).
+    #[error("the compressed data is damaged; copy the file again")]
+    PackedCorrupt,
     /// The last line has no newline, so its numbers may have been cut.
     #[error("the last line is cut (no newline); delete it, or end it with a newline if whole")]
     TruncatedLine,

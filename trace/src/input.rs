@@ -6,7 +6,9 @@ use std::io::{self, BufRead, BufReader, Read};
 
 /// Longest line of a recorded CSV: five numbers of at most 20 digits, with room.
 const LINE_BYTES_MAX: usize = 256;
+const BUFFER_BYTES: usize = 1 << 16;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// What a reader accepts before it refuses the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,28 +24,60 @@ impl Default for Limits {
     }
 }
 
-/// The lines of a file, decompressed where its first bytes say gzip.
+/// What the bytes of a file are packed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// A file without its packing.
+pub(crate) struct Unpacked<'a> {
+    pub source: Box<dyn BufRead + 'a>,
+    pub packing: Packing,
+}
+
+/// Looks at the first bytes of a file, never at its name, to unpack it.
+pub(crate) fn unpack<'a>(source: impl Read + 'a) -> io::Result<Unpacked<'a>> {
+    let mut plain = BufReader::with_capacity(BUFFER_BYTES, source);
+    let mut first = Vec::with_capacity(ZSTD_MAGIC.len());
+    plain.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut first)?;
+    let packing = if first.starts_with(&GZIP_MAGIC) {
+        Packing::Gzip
+    } else if first.starts_with(&ZSTD_MAGIC) {
+        Packing::Zstd
+    } else {
+        Packing::Plain
+    };
+    let whole = io::Cursor::new(first).chain(plain);
+    let source: Box<dyn BufRead + 'a> = match packing {
+        Packing::Plain => Box::new(whole),
+        Packing::Gzip => {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(whole)))
+        }
+        Packing::Zstd => {
+            let decoder = zstd::Decoder::with_buffer(whole)?;
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+        }
+    };
+    Ok(Unpacked { source, packing })
+}
+
+/// The lines of a file, unpacked.
 pub(crate) struct Lines<'a> {
     source: Box<dyn BufRead + 'a>,
-    gzip: bool,
+    packing: Packing,
     line: Vec<u8>,
     number: u64,
 }
 
 impl<'a> Lines<'a> {
-    /// Looks at the first two bytes to choose.
+    /// Unpacks a source.
     pub(crate) fn new(source: impl Read + 'a) -> Result<Self, ReadError> {
-        let mut plain = BufReader::with_capacity(1 << 16, source);
         let error = |e: io::Error| ReadError { line: 0, reason: Reason::Io(e.kind()) };
-        let first = first_two(&mut plain).map_err(error)?;
-        let whole = io::Cursor::new(first.clone()).chain(plain);
-        let gzip = first == GZIP_MAGIC;
-        let source: Box<dyn BufRead + 'a> = if gzip {
-            Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(whole)))
-        } else {
-            Box::new(whole)
-        };
-        Ok(Self { source, gzip, line: Vec::with_capacity(LINE_BYTES_MAX), number: 0 })
+        let Unpacked { source, packing } = unpack(source).map_err(error)?;
+        Ok(Self { source, packing, line: Vec::with_capacity(LINE_BYTES_MAX), number: 0 })
     }
 
     /// The next line without its end, or `None` at the end of the file.
@@ -79,18 +113,13 @@ impl<'a> Lines<'a> {
 
     fn read_reason(&self, error: &io::Error) -> Reason {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof if self.gzip => Reason::GzipTruncated,
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
-                Reason::GzipCorrupt
+            _ if self.packing == Packing::Plain => Reason::Io(error.kind()),
+            io::ErrorKind::UnexpectedEof => Reason::PackedTruncated,
+            // Decoders report damage under these kinds.
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Other => {
+                Reason::PackedCorrupt
             }
             kind => Reason::Io(kind),
         }
     }
-}
-
-/// Up to two bytes; fewer only at the end of the source.
-fn first_two(source: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut first = Vec::with_capacity(2);
-    source.take(2).read_to_end(&mut first)?;
-    Ok(first)
 }

@@ -15,6 +15,8 @@ mod csv;
 mod error;
 mod input;
 pub mod model;
+pub mod pickle;
+pub mod snapshot;
 mod workload;
 
 pub use csv::{open_csv, read_csv};

@@ -113,7 +113,7 @@ fn a_gzip_file_cut_anywhere_is_refused() {
     assert_eq!(read_bytes(&whole), Ok(2));
     for cut in 2..whole.len() {
         let error = read_bytes(&whole[..cut]).unwrap_err();
-        assert_eq!(error.reason, Reason::GzipTruncated, "cut at {cut}");
+        assert_eq!(error.reason, Reason::PackedTruncated, "cut at {cut}");
     }
 }
 
@@ -138,7 +138,7 @@ fn members_of_a_gzip_file_are_read_on_and_trailing_bytes_are_refused() {
     joined.extend(gzip(b"2,r,7,512,0\n"));
     assert_eq!(read_bytes(&joined), Ok(2));
     joined.extend(b"trailing bytes here");
-    assert_eq!(read_bytes(&joined).unwrap_err().reason, Reason::GzipCorrupt);
+    assert_eq!(read_bytes(&joined).unwrap_err().reason, Reason::PackedCorrupt);
 }
 
 #[test]

@@ -1,0 +1,303 @@
+//! The history of one device as a [`Trace`] that can be replayed.
+
+use super::{Action, BlockState, Snapshot, StackId, TraceEntry};
+use crate::model::{Placed, SegmentEvent, SegmentOp};
+use crate::{Op, Reason, Trace, TraceBuilder};
+use std::collections::BTreeMap;
+
+/// A device's history, replayable, with what a [`Trace`] has no place for.
+#[derive(Debug)]
+pub struct History {
+    /// Device index.
+    pub device: usize,
+    /// Requests that were served, and frees. Blocks from before the history begins are
+    /// allocated at its start.
+    pub trace: Trace,
+    /// Of each block of the trace: its address and where it was allocated.
+    pub blocks: Vec<Origin>,
+    /// Requests that failed, in order.
+    pub attempts: Vec<Attempt>,
+    /// What happened to segments, in order.
+    pub segments: Vec<SegmentChange>,
+    /// Entry of the history that each event comes from; `u32::MAX` for events that were added.
+    pub entries: Vec<u32>,
+    /// What was found amiss.
+    pub gaps: Gaps,
+}
+
+/// Where a block came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its address.
+    pub address: u64,
+    /// Where it was allocated, if that was recorded.
+    pub stack: Option<StackId>,
+}
+
+/// A request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Number of events of the trace that came before.
+    pub before_event: usize,
+    /// Entry of the history.
+    pub entry: usize,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Stream that asked.
+    pub stream: u32,
+    /// Memory that the driver had free.
+    pub device_free: u64,
+    /// Where it was asked for.
+    pub stack: Option<StackId>,
+}
+
+/// A segment made or given back, between two events of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentChange {
+    /// Number of events of the trace that came before.
+    pub before_event: usize,
+    /// What happened.
+    pub event: SegmentEvent,
+}
+
+/// What the history does not show; all zero when it shows everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Gaps {
+    /// Blocks that were allocated before the history begins (it was begun late, or its oldest
+    /// entries were overwritten).
+    pub earlier_blocks: u64,
+    /// Their bytes.
+    pub earlier_bytes: u64,
+    /// Blocks whose free is not shown, though their address was used again.
+    pub frees_missing: u64,
+    /// Completions of a free whose request is not shown.
+    pub requests_missing: u64,
+    /// Segments that exist at the end, less those that the history makes: segments from before.
+    pub earlier_segments: u64,
+}
+
+impl Snapshot {
+    /// The history of one device as a replayable trace; `None` without history for it.
+    ///
+    /// # Errors
+    /// [`Reason`] when the sizes cannot all exist.
+    pub fn history(&self, device: usize) -> Result<Option<History>, Reason> {
+        let Some(entries) = self.device_traces.get(device).filter(|trace| !trace.is_empty()) else {
+            return Ok(None);
+        };
+        let mut walk = Walk::new(entries);
+        for earlier in self.earlier_blocks(device, entries) {
+            walk.alloc(&earlier, None)?;
+            walk.gaps.earlier_blocks += 1;
+            walk.gaps.earlier_bytes += earlier.bytes;
+        }
+        for (at, entry) in entries.iter().enumerate() {
+            walk.take(at, entry)?;
+        }
+        walk.gaps.earlier_segments = self.earlier_segments(device, entries);
+        Ok(Some(walk.finish(device)))
+    }
+
+    /// Blocks that the history frees, or that live at the dump, and that it never allocates; as
+    /// entries at its start, by address.
+    fn earlier_blocks(&self, device: usize, entries: &[TraceEntry]) -> Vec<TraceEntry> {
+        let mut found = BTreeMap::new();
+        // Address -> true while a block that the history allocated is live there.
+        let mut seen = BTreeMap::new();
+        for entry in entries {
+            match entry.action {
+                Action::Alloc => _ = seen.insert(entry.address, true),
+                Action::FreeRequested | Action::FreeCompleted => {
+                    let first = !seen.contains_key(&entry.address);
+                    if first {
+                        let earlier = TraceEntry { stack: None, ..*entry };
+                        found.insert(entry.address, earlier);
+                    }
+                    seen.insert(entry.address, entry.action == Action::FreeRequested);
+                }
+                _ => {}
+            }
+        }
+        for segment in self.segments.iter().filter(|s| usize::try_from(s.device) == Ok(device)) {
+            for block in segment.blocks.iter().filter(|b| b.state != BlockState::Inactive) {
+                if !seen.contains_key(&block.address) {
+                    let bytes = block.requested_bytes.unwrap_or(block.bytes);
+                    let entry = TraceEntry {
+                        address: block.address,
+                        bytes,
+                        stream: segment.stream,
+                        stack: block.stack,
+                        ..entries[0]
+                    };
+                    found.insert(block.address, entry);
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+
+    fn earlier_segments(&self, device: usize, entries: &[TraceEntry]) -> u64 {
+        let count = |action| entries.iter().filter(|entry| entry.action == action).count() as u64;
+        let here = |s: &&super::Segment| usize::try_from(s.device) == Ok(device) && !s.expandable;
+        let at_end = self.segments.iter().filter(here).count() as u64;
+        let made = count(Action::SegmentAlloc).saturating_sub(count(Action::SegmentFree));
+        at_end.saturating_sub(made)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Live {
+    bytes: u64,
+    stream: u32,
+    requested: bool,
+}
+
+struct Walk {
+    builder: TraceBuilder,
+    start_us: u64,
+    live: BTreeMap<u64, Live>,
+    blocks: Vec<Origin>,
+    attempts: Vec<Attempt>,
+    segments: Vec<SegmentChange>,
+    entries: Vec<u32>,
+    gaps: Gaps,
+}
+
+impl Walk {
+    fn new(entries: &[TraceEntry]) -> Self {
+        Self {
+            builder: TraceBuilder::new(),
+            start_us: entries.iter().map(|entry| entry.time_us).find(|us| *us > 0).unwrap_or(0),
+            live: BTreeMap::new(),
+            blocks: Vec::new(),
+            attempts: Vec::new(),
+            segments: Vec::new(),
+            entries: Vec::new(),
+            gaps: Gaps::default(),
+        }
+    }
+
+    fn take(&mut self, at: usize, entry: &TraceEntry) -> Result<(), Reason> {
+        let before_event = self.builder.len();
+        let segment = |op| {
+            let TraceEntry { address, bytes, stream, .. } = *entry;
+            SegmentChange { before_event, event: SegmentEvent { op, address, bytes, stream } }
+        };
+        match entry.action {
+            Action::Alloc => self.alloc(entry, Some(at))?,
+            Action::FreeRequested => self.request(entry, at)?,
+            Action::FreeCompleted => self.complete(entry, at)?,
+            Action::SegmentAlloc => self.segments.push(segment(SegmentOp::Alloc)),
+            Action::SegmentFree => self.segments.push(segment(SegmentOp::Free)),
+            Action::SegmentMap => self.segments.push(segment(SegmentOp::Map)),
+            Action::SegmentUnmap => self.segments.push(segment(SegmentOp::Unmap)),
+            Action::OutOfMemory => self.attempts.push(Attempt {
+                before_event,
+                entry: at,
+                bytes: entry.bytes,
+                stream: entry.stream,
+                device_free: entry.address,
+                stack: entry.stack,
+            }),
+            Action::Snapshot | Action::Annotate | Action::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn alloc(&mut self, entry: &TraceEntry, at: Option<usize>) -> Result<(), Reason> {
+        if let Some(live) = self.live.get(&entry.address).copied() {
+            self.gaps.frees_missing += 1;
+            if !live.requested {
+                self.push(Op::FreeRequested, entry, live, None)?;
+            }
+            self.push(Op::FreeCompleted, entry, live, None)?;
+        }
+        let live = Live { bytes: entry.bytes.max(1), stream: entry.stream, requested: false };
+        self.push(Op::Alloc, entry, live, at)?;
+        self.live.insert(entry.address, live);
+        self.blocks.push(Origin { address: entry.address, stack: entry.stack });
+        Ok(())
+    }
+
+    fn request(&mut self, entry: &TraceEntry, at: usize) -> Result<(), Reason> {
+        let Some(live) = self.live.get_mut(&entry.address) else { return Ok(()) };
+        if std::mem::replace(&mut live.requested, true) {
+            return Ok(());
+        }
+        let live = *live;
+        self.push(Op::FreeRequested, entry, live, Some(at))
+    }
+
+    fn complete(&mut self, entry: &TraceEntry, at: usize) -> Result<(), Reason> {
+        let Some(live) = self.live.remove(&entry.address) else { return Ok(()) };
+        if !live.requested {
+            self.gaps.requests_missing += 1;
+            self.push(Op::FreeRequested, entry, live, None)?;
+        }
+        self.push(Op::FreeCompleted, entry, live, Some(at))
+    }
+
+    fn push(
+        &mut self,
+        op: Op,
+        entry: &TraceEntry,
+        live: Live,
+        at: Option<usize>,
+    ) -> Result<(), Reason> {
+        let time = entry.time_us.saturating_sub(self.start_us);
+        self.builder.push(op, time, entry.address, live.bytes, live.stream)?;
+        let at = at.and_then(|at| u32::try_from(at).ok());
+        self.entries.push(at.unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    fn finish(self, device: usize) -> History {
+        History {
+            device,
+            trace: self.builder.finish(),
+            blocks: self.blocks,
+            attempts: self.attempts,
+            segments: self.segments,
+            entries: self.entries,
+            gaps: self.gaps,
+        }
+    }
+}
+
+impl History {
+    /// The trace with the failed requests in it too, each freed as soon as it is served: what
+    /// the program asked for, whether it got it or not. The second value says for each event
+    /// which attempt it belongs to, if any.
+    ///
+    /// # Errors
+    /// [`Reason`] when the sizes cannot all exist.
+    pub fn with_attempts(&self) -> Result<(Trace, Vec<Option<u32>>), Reason> {
+        let mut builder = TraceBuilder::new();
+        let mut attempt_of = Vec::new();
+        let mut attempts = self.attempts.iter().enumerate().peekable();
+        let mut now = 0;
+        let events = self.trace.events();
+        for (at, event) in events.iter().map(Some).chain([None]).enumerate() {
+            while let Some((number, attempt)) = attempts.next_if(|next| next.1.before_event <= at) {
+                // Blocks of the trace are numbered from 0, attempts from above them.
+                let block = u64::from(u32::MAX) + 1 + number as u64;
+                for op in [Op::Alloc, Op::FreeRequested, Op::FreeCompleted] {
+                    builder.push(op, now, block, attempt.bytes.max(1), attempt.stream)?;
+                    attempt_of.push(u32::try_from(number).ok());
+                }
+            }
+            let Some(event) = event else { break };
+            now = event.time_us;
+            builder.push(event.op, now, event.block.into(), event.bytes, event.stream)?;
+            attempt_of.push(None);
+        }
+        Ok((builder.finish(), attempt_of))
+    }
+
+    /// Addresses of the segments that the history makes, in order: what
+    /// [`Pytorch::with_addresses`](crate::model::Pytorch::with_addresses) takes.
+    pub fn placed(&self) -> impl Iterator<Item = Placed> {
+        let allocs = self.segments.iter().filter(|change| change.event.op == SegmentOp::Alloc);
+        allocs.map(|c| Placed { address: c.event.address, bytes: c.event.bytes })
+    }
+}
