@@ -8,7 +8,7 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use offset_allocator::Allocator;
 use terrane_core::point::{Points, StreamId, SyncPoint};
 use terrane_core::range::{Home, NodeId, Ranges, State};
@@ -76,20 +76,20 @@ fn pairs(c: &mut Criterion) {
         let point = SyncPoint { stream: StreamId(3), value: 9 };
         let points = Points::one(point);
         let (mut ranges, mut peer) = holed(size, &points);
-        group.bench_function(format!("{name}, on a stream"), |b| {
+        group.bench_function(BenchmarkId::new("terrane, on a stream", name), |b| {
             b.iter(|| {
                 let node = take(&mut ranges, black_box(64 * KIB), Home::Stream(point.stream));
                 ranges.free(node, Points::one(point));
             });
         });
         ranges.reap(&mut |_| true);
-        group.bench_function(format!("{name}, done"), |b| {
+        group.bench_function(BenchmarkId::new("terrane", name), |b| {
             b.iter(|| {
                 let node = take(&mut ranges, black_box(64 * KIB), Home::Done);
                 ranges.free(node, Points::NONE);
             });
         });
-        group.bench_function(format!("{name}, offset-allocator"), |b| {
+        group.bench_function(BenchmarkId::new("offset-allocator", name), |b| {
             b.iter(|| {
                 let block = peer.allocate(black_box(64 * KIB / UNIT) as u32).expect("room");
                 peer.free(block);
