@@ -38,7 +38,8 @@ pub enum Source {
     /// `cuMemAlloc`.
     #[default]
     Plain,
-    /// The driver's own pool, `cuMemAllocAsync`; where the device has none, as [`Plain`](Self::Plain).
+    /// The driver's own pool, `cuMemAllocAsync`; where the device has none, as
+    /// [`Plain`](Self::Plain).
     DriverPool,
 }
 
