@@ -78,7 +78,6 @@ pub(crate) mod code {
     #[cfg(test)]
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = 900;
     pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = 906;
-    pub(crate) const NOT_SUPPORTED: i32 = 801;
 }
 
 /// Device attributes that are asked for, by the driver's numbers.

@@ -443,12 +443,9 @@ impl Driver for RealDriver {
         };
         // SAFETY: by contract.
         let code = unsafe { record(pointer(context.0), pointer(event.0)) };
-        match check("cuCtxRecordEvent", code) {
-            Err(fault) if fault.code == code::NOT_SUPPORTED => {
-                self.event_record(event, RawStream::LEGACY)
-            }
-            other => other,
-        }
+        // Not every kind of context can do that; the legacy stream covers all but streams that
+        // were made not to wait for it.
+        check("cuCtxRecordEvent", code).or_else(|_| self.event_record(event, RawStream::LEGACY))
     }
 
     fn event_query(&self, event: RawEvent) -> Answer<bool> {
