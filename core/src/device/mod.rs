@@ -48,6 +48,7 @@ pub mod pattern;
 mod random_tests;
 pub mod rules;
 pub mod sim;
+pub mod wrap;
 
 use std::time::Duration;
 

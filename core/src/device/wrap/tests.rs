@@ -1,0 +1,171 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::device::calls::CallKind;
+use crate::device::sim::{Sim, SimDevice};
+use crate::device::{
+    ClassId, Device, HeapId, MapOp, Place, PlainSpec, Region, StreamSpec, UnmapOp,
+};
+use crate::units::MIB;
+
+const CLASS: ClassId = ClassId(0);
+
+fn plain(device: &dyn Device, bytes: u64) -> Result<SpaceId, DeviceError> {
+    let spec = PlainSpec { class: CLASS, bytes, exportable: false, priority: 0.5, name: "test" };
+    device.create_plain(&spec).map(|plain| plain.space)
+}
+
+fn faulty(faults: Faults) -> (SimDevice, Arc<Faulty>) {
+    let sim = Sim::cuda().bytes(true).open();
+    let device = Faulty::new(sim.shared(), faults);
+    (sim, device)
+}
+
+#[test]
+fn the_nth_call_of_a_kind_fails_and_the_device_inside_is_not_asked() {
+    let faults = Faults::none().nth(CallKind::CreatePlain, 2).nth(CallKind::Reserve, 1);
+    let (sim, device) = faulty(faults);
+    let first = plain(&*device, MIB).unwrap();
+    assert_eq!(plain(&*device, MIB), Err(DeviceError::OutOfMemory { bytes: MIB }));
+    plain(&*device, MIB).unwrap();
+    let reserve = || device.paging().unwrap().reserve(CLASS, 2 * MIB);
+    assert_eq!(reserve(), Err(DeviceError::OutOfAddressSpace { bytes: 2 * MIB }));
+    assert!(reserve().is_ok());
+    assert_eq!((device.injected(), sim.memory_objects()), (2, 2));
+    assert_eq!(sim.calls().of(CallKind::CreatePlain).calls, 2);
+    device.fail_next(CallKind::ReleasePlain, 2);
+    let refused = Err(DeviceError::Driver { call: "release plain", code: -1 });
+    assert_eq!([(); 2].map(|()| device.release_plain(first)), [refused; 2]);
+    assert_eq!(device.release_plain(first), Ok(()));
+}
+
+#[test]
+fn a_rule_sees_the_call_and_chooses_the_error() {
+    let faults = Faults::none().matching(|ask| {
+        (ask.kind == CallKind::Map && ask.items > 1).then_some(DeviceError::Capturing)
+    });
+    let (sim, device) = faulty(faults);
+    let paging = device.paging().unwrap();
+    let space = paging.reserve(CLASS, 8 * MIB).unwrap().space;
+    let memory = paging.create(CLASS, 2 * MIB, false).unwrap();
+    let op = |mib: u64| {
+        let at = Place { space, offset: mib * MIB };
+        MapOp { at, memory, memory_offset: 0, bytes: 2 * MIB }
+    };
+    assert_eq!(paging.map(&[op(0), op(2)], &[]), Err(DeviceError::Capturing));
+    assert_eq!(sim.mappings(), 0);
+    paging.map(&[op(0)], &[]).unwrap();
+    device.set_faults(Faults::none());
+    paging.map(&[op(2), op(4)], &[]).unwrap();
+    assert_eq!(sim.mappings(), 3);
+}
+
+#[test]
+fn random_faults_are_the_same_for_the_same_seed() {
+    let run = |seed| {
+        let (_, device) = faulty(Faults::none().one_in(4, seed, CallKind::gets));
+        (0..200).map(|_| plain(&*device, MIB).is_err()).collect::<Vec<bool>>()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    let failed = run(3).iter().filter(|failed| **failed).count();
+    assert!((20..80).contains(&failed), "{failed}");
+}
+
+#[test]
+fn a_lost_device_answers_lost_and_lets_things_be_given_back() {
+    let (sim, device) = faulty(Faults::none().lose_at(4));
+    let space = plain(&*device, MIB).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let mark = device.mark(stream).unwrap();
+    assert_eq!(device.reached(stream), Err(DeviceError::Lost));
+    assert_eq!(device.wait_any(&[mark], Duration::ZERO), Err(DeviceError::Lost));
+    assert_eq!(plain(&*device, MIB), Err(DeviceError::Lost));
+    assert_eq!(device.release_plain(space), Ok(()));
+    let unmap = UnmapOp { at: Place { space, offset: 0 }, bytes: MIB };
+    assert_eq!(device.paging().unwrap().unmap(&[unmap], &[]), Ok(None));
+    assert_eq!(device.retire_stream(stream), Ok(()));
+    assert_eq!(sim.memory_objects(), 1);
+}
+
+#[test]
+fn calls_are_counted_and_timed_by_the_clock_of_the_device_inside() {
+    let sim = Sim::cuda().open();
+    let device = Logged::new(sim.shared(), 3);
+    let paging = device.paging().unwrap();
+    let memory = paging.create(CLASS, 1024 * MIB, false).unwrap();
+    paging.create(CLASS, 2 * MIB, false).unwrap();
+    assert!(paging.create(CLASS, 1, false).is_err());
+    paging.release(memory).unwrap();
+    let calls = device.calls();
+    let made = calls.of(CallKind::CreateMemory);
+    assert_eq!((made.calls, made.failed, made.bytes), (3, 1, 1026 * MIB));
+    assert_eq!(made.longest_ns, 38_000);
+    assert_eq!(calls.of(CallKind::CreateMemory), sim.calls().of(CallKind::CreateMemory));
+    assert_eq!(calls.count(CallKind::gives_back), 1);
+    let log: Vec<CallKind> = calls.log().iter().map(|call| call.kind).collect();
+    assert_eq!(log, [CallKind::CreateMemory; 3]);
+    let table = calls.to_string();
+    assert!(table.lines().any(|line| line.starts_with("create memory") && line.contains('3')));
+    assert_eq!(table.lines().count(), 3, "{table}");
+    device.clear_calls();
+    assert_eq!(device.calls().count(|_| true), 0);
+}
+
+#[test]
+fn a_limited_device_gives_out_no_more_than_its_limits() {
+    let limits = Limits { bytes: Some(10 * MIB), objects: Some(3) };
+    let device = Limited::new(Sim::cuda().open().shared(), limits);
+    assert_eq!(device.caps().heaps[0].total, 10 * MIB);
+    assert_eq!(device.caps().max_memory_objects, 3);
+    let first = plain(&*device, 4 * MIB).unwrap();
+    let paging = device.paging().unwrap();
+    let page = paging.create(CLASS, 4 * MIB, false).unwrap();
+    assert_eq!(plain(&*device, 4 * MIB), Err(DeviceError::OutOfMemory { bytes: 4 * MIB }));
+    assert_eq!(
+        plain(&*device, 11 * MIB),
+        Err(DeviceError::TooLarge { bytes: 11 * MIB, limit: 10 * MIB })
+    );
+    assert!(plain(&*device, 1).is_err(), "refused by the device inside, and not counted");
+    assert_eq!((device.used_bytes(), device.heap_use(HeapId(0)).unwrap().free), (8 * MIB, 2 * MIB));
+    plain(&*device, MIB).unwrap();
+    assert_eq!(plain(&*device, MIB), Err(DeviceError::TooManyObjects { limit: 3 }));
+    device.release_plain(first).unwrap();
+    paging.release(page).unwrap();
+    assert!(paging.release(page).is_err());
+    assert_eq!(device.used_bytes(), MIB);
+    plain(&*device, 9 * MIB).unwrap();
+}
+
+#[test]
+fn two_threads_never_pass_a_limit_together() {
+    let limits = Limits { bytes: Some(64 * MIB), objects: None };
+    let device = Limited::new(Sim::slabs().open().shared(), limits);
+    let made: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| (0..64).filter(|_| plain(&*device, MIB).is_ok()).count()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((made, device.used_bytes()), (64, 64 * MIB));
+}
+
+#[test]
+fn wrappers_around_wrappers_pass_every_power_on() {
+    let sim = Sim::cuda().bytes(true).open();
+    let limited = Limited::new(sim.shared(), Limits::default());
+    let device = Logged::new(Faulty::new(limited, Faults::none()), 0);
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let space = plain(&*device, MIB).unwrap();
+    let region = Region { place: Place { space, offset: 0 }, bytes: MIB, seed: 3 };
+    let compute = device.compute().unwrap();
+    compute.fill_pattern(stream, &[region]).unwrap();
+    let verify = compute.verify(stream, &[region]).unwrap();
+    assert_eq!(compute.take_report(verify), Ok(vec![0]));
+    assert_eq!((compute.dispatches(), device.inner().info().backend), (2, "sim"));
+    assert_eq!(device.calls().of(CallKind::Verify).bytes, MIB);
+    assert!(device.host_access().is_some() && device.paging().is_some());
+    let none = Logged::new(Sim::slabs().open().shared(), 0);
+    assert!(none.compute().is_none() && none.paging().is_none() && none.host_access().is_none());
+}
