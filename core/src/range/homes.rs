@@ -68,7 +68,8 @@ impl Homes {
                 if bins.nodes == 0 {
                     let (_, mut bins) = self.streams.remove(at);
                     if self.spare.len() < SPARE {
-                        *bins = Bins::default();
+                        // The rest is as in new bins, since nothing is left in them.
+                        bins.lowest = u64::MAX;
                         self.spare.push(bins);
                     }
                 }

@@ -129,6 +129,20 @@ fn reaping_asks_once_per_stream_that_is_not_done_and_in_order() {
 }
 
 #[test]
+fn a_home_that_comes_again_does_not_ask_about_points_of_its_past() {
+    let (mut ranges, holes) = with_holes(&[(8, points([(1, 3)]))]);
+    let fit = Fit { node: holes[0], offset: 8, bytes: 8 };
+    let (node, _) = ranges.take(fit, State::Live);
+    ranges.free(node, points([(2, 9)]));
+    let mut asked = Vec::new();
+    ranges.reap(&mut |p| {
+        asked.push(p);
+        false
+    });
+    assert_eq!(asked, [point(2, 9)]);
+}
+
+#[test]
 fn a_use_recorded_on_a_live_node_is_waited_for_after_it_is_freed() {
     let mut ranges = Ranges::new();
     ranges.add_segment(64);

@@ -155,6 +155,13 @@ impl Model {
         best
     }
 
+    /// How often two or more free parts follow each other.
+    fn runs(&self) -> usize {
+        let free = |part: &Part| part.state == State::Free;
+        let runs = self.segments.values().flat_map(|parts| parts.split(move |part| !free(part)));
+        runs.filter(|run| run.len() > 1).count()
+    }
+
     /// The most bytes in adjacent free parts, and in one.
     pub fn largest(&self) -> (u64, u64) {
         let (mut run, mut one) = (0, 0);
@@ -190,6 +197,7 @@ impl Model {
         let free: u64 = free.map(|(_, part)| part.bytes).sum();
         assert_eq!(ranges.total_free(), free);
         assert_eq!(ranges.home_free(Home::Done), self.home_free(Home::Done));
+        assert_eq!(ranges.runs().count(), self.runs(), "a run is seen twice or not at all");
         assert_eq!((ranges.largest_run(), ranges.largest_free()), self.largest());
     }
 
