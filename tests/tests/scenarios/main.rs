@@ -3,6 +3,8 @@
 //! They run on the simulated device, where work completes when the test says so, and a referee
 //! objects to every race and every release of memory in use.
 
+#![allow(clippy::unwrap_used, clippy::single_element_loop)]
+
 mod limits;
 mod lying_handles;
 mod streams;
