@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ash::vk;
 use terrane_core::device::{
-    Caps, CopyOp, Device, DeviceError, DeviceInfo, HeapId, HeapUse, HostAccess, HostView, Paging,
-    Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket, View,
+    Caps, Compute, CopyOp, Device, DeviceError, DeviceInfo, HeapId, HeapUse, HostAccess, HostView,
+    Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket, View,
 };
 
 use crate::calls::CallStat;
@@ -24,7 +24,11 @@ use crate::memory::{budget::Budget, heaps, host, plain};
 use crate::open::caps::{Probe, caps};
 use crate::open::{OpenOptions, Survey};
 use crate::stream::{Queue, Streams};
+use crate::work::builtin::PendingReport;
+use crate::work::kernels::Kernels;
+use crate::work::pipeline::PipelineCache;
 use crate::work::tickets::Tickets;
+use crate::work::timed::{Timed, Timing};
 use crate::work::transfer;
 
 /// A Vulkan device. Cheap to clone; the `VkDevice` lives until the last clone is dropped.
@@ -40,6 +44,8 @@ pub struct Shared {
     pub start: Instant,
     pub survey: Survey,
     pub reads: Tickets<(Vec<Chunk>, u64)>,
+    pub reports: Tickets<PendingReport>,
+    pub kernels: Kernels,
     pub streams: Streams,
     pub views: Views,
     pub spaces: Spaces,
@@ -74,10 +80,15 @@ impl VulkanDevice {
             &survey.memory,
             probe.plain.types,
         ));
+        let uuid = survey.pipeline_uuid;
+        let cache = PipelineCache::new(&driver, &options.pipeline_cache, &uuid)?;
+        let int64 = driver.enabled.int64;
         let shared = Shared {
             info: survey.info.clone(),
             start: Instant::now(),
             reads: Tickets::default(),
+            reports: Tickets::default(),
+            kernels: Kernels::new(&driver, cache, int64),
             streams: Streams::new(Arc::clone(&driver), queues, caps.paging.is_some())?,
             views: Views::default(),
             spaces: Spaces::default(),
@@ -135,6 +146,56 @@ impl VulkanDevice {
         self.shared.driver.memory_fd(object.raw)
     }
 
+    /// Submits work with device timestamps around it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] on queues without timestamps, and the work's own.
+    pub fn timed(&self, stream: StreamId, work: Timed<'_>) -> Result<Timing, DeviceError> {
+        self.shared.timed(stream, work)
+    }
+
+    /// Submits a program's own commands to a stream, in its order.
+    ///
+    /// # Safety
+    /// The commands are valid in a primary command buffer outside a render pass on the stream's
+    /// queue, and all that they use lives until the returned point is reached.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`] and the driver's.
+    pub unsafe fn record(
+        &self,
+        stream: StreamId,
+        commands: impl FnOnce(&ash::Device, vk::CommandBuffer),
+    ) -> Result<SyncPoint, DeviceError> {
+        self.shared.streams.submit(stream, |recorder| {
+            commands(recorder.device, recorder.commands);
+            Ok(())
+        })
+    }
+
+    /// The device, for a program's own Vulkan calls.
+    pub fn ash(&self) -> &ash::Device {
+        &self.shared.driver.device
+    }
+
+    /// The instance that the device was made from.
+    pub fn ash_instance(&self) -> &ash::Instance {
+        &self.shared.driver.instance.raw
+    }
+
+    /// The physical device.
+    pub fn physical(&self) -> vk::PhysicalDevice {
+        self.shared.driver.physical
+    }
+
+    /// The pipelines made so far, for [`OpenOptions::pipeline_cache`] of a later run.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn pipeline_cache(&self) -> Result<Vec<u8>, DeviceError> {
+        self.shared.kernels.cache_data()
+    }
+
     /// What a program's own submission has to wait for before it uses a view: the bind of its
     /// pages. Work submitted through this device waits by itself.
     ///
@@ -177,6 +238,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.streams.finish();
         self.reads.clear();
+        self.reports.clear();
         self.views.clear();
         self.spaces.clear();
         self.pages.clear();
@@ -307,6 +369,10 @@ impl Device for VulkanDevice {
             return Ok(());
         }
         self.shared.views.destroy(view)
+    }
+
+    fn compute(&self) -> Option<&dyn Compute> {
+        Some(self)
     }
 
     fn paging(&self) -> Option<&dyn Paging> {

@@ -26,6 +26,7 @@ pub struct Enabled {
     pub memory_budget: bool,
     pub memory_priority: bool,
     pub external_fd: bool,
+    pub int64: bool,
 }
 
 /// A `VkDevice` and what belongs to all users of it; destroyed when the last of them is gone.

@@ -30,7 +30,8 @@ struct Messenger {
 
 /// A Vulkan instance, destroyed with this unless a host program owns it.
 pub struct Instance {
-    pub entry: ash::Entry,
+    // Keeps the loader's library open.
+    _entry: ash::Entry,
     pub raw: ash::Instance,
     /// Whether object names can be set.
     pub debug_utils: bool,
@@ -65,13 +66,13 @@ impl Instance {
         let raw = create(&entry, version, validation, debug_utils).map_err(no_instance)?;
         let messages = Arc::new(Messages::default());
         let messenger = validation.then(|| listen(&entry, &raw, &messages)).flatten();
-        Ok(Self { entry, raw, debug_utils, messages, messenger, owned: true })
+        Ok(Self { _entry: entry, raw, debug_utils, messages, messenger, owned: true })
     }
 
     /// Uses an instance that a host program owns and keeps alive.
-    pub fn of_host(entry: ash::Entry, raw: ash::Instance) -> Self {
+    pub fn of_host(entry: ash::Entry, raw: ash::Instance, debug_utils: bool) -> Self {
         let messages = Arc::default();
-        Self { entry, raw, debug_utils: false, messages, messenger: None, owned: false }
+        Self { _entry: entry, raw, debug_utils, messages, messenger: None, owned: false }
     }
 
     /// The physical devices, in the driver's order.

@@ -25,6 +25,7 @@ mod calls;
 mod device;
 mod driver;
 mod error;
+mod foreign;
 mod instance;
 mod memory;
 mod open;
@@ -36,5 +37,10 @@ pub use device::{RawPlace, VulkanDevice};
 pub use driver::Faults;
 pub use error::OpenError;
 pub use memory::budget::Budget;
-pub use open::{OpenOptions, Part, Parts, Role, Selector, WantedQueue, list, open};
+pub use memory::images::Image;
+pub use open::{
+    Features, HostQueue, OpenOptions, Part, Parts, Role, Selector, Wanted, WantedQueue, list, open,
+    wanted,
+};
 pub use stream::{QueueLock, WrappedTimeline};
+pub use work::timed::{Timed, Timing};

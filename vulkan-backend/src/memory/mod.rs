@@ -6,6 +6,7 @@ pub mod classes;
 pub mod fixed;
 pub mod heaps;
 pub mod host;
+pub mod images;
 pub mod object;
 pub mod paging;
 pub mod plain;

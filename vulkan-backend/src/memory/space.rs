@@ -26,7 +26,7 @@ pub enum Backing {
     /// One memory object.
     Plain(Arc<Object>),
     /// Pages, by their offset in the space, and the piece of address space.
-    Paged(Mutex<Pages>, Piece),
+    Paged(Mutex<Pages>, #[allow(dead_code)] Piece), // the piece is held, never read
 }
 
 /// Mapped pages by offset.

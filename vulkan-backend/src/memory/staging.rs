@@ -24,6 +24,8 @@ pub enum Way {
     Up = 0,
     /// The device writes, the host reads.
     Down = 1,
+    /// Nowhere: the host does not see it. For kernels' own use.
+    Local = 2,
 }
 
 /// Makes and keeps chunks.
@@ -31,8 +33,8 @@ pub struct Staging {
     fixed: Arc<Fixed>,
     buffers: Arc<Buffers>,
     /// The memory type for each way.
-    types: [Option<u32>; 2],
-    free: [Mutex<Vec<Block>>; 2],
+    types: [Option<u32>; 3],
+    free: [Mutex<Vec<Block>>; 3],
 }
 
 struct Block {
@@ -54,7 +56,9 @@ pub struct Chunk {
     pub buffer: vk::Buffer,
     pub address: Option<u64>,
     pointer: NonNull<u8>,
-    bytes: usize,
+    bytes: u64,
+    /// Bytes that the host sees.
+    seen: usize,
 }
 
 // SAFETY: the pointer is to mapped memory that the chunk owns; shared borrows only read it.
@@ -69,7 +73,7 @@ impl Staging {
         memory: &vk::PhysicalDeviceMemoryProperties,
         allowed: u32,
     ) -> Self {
-        let types = [pick(memory, allowed, Way::Up), pick(memory, allowed, Way::Down)];
+        let types = [Way::Up, Way::Down, Way::Local].map(|way| pick(memory, allowed, way));
         Self { fixed, buffers, types, free: Default::default() }
     }
 
@@ -92,7 +96,8 @@ impl Staging {
             buffer: block.buffer.raw,
             address: block.address,
             pointer: block.pointer,
-            bytes: usize::try_from(block.bytes).unwrap_or(0),
+            seen: if way == Way::Local { 0 } else { usize::try_from(block.bytes).unwrap_or(0) },
+            bytes: block.bytes,
             block: Some(block),
             way,
         })
@@ -104,6 +109,7 @@ impl Staging {
         let (name, location) = match way {
             Way::Up => ("terrane upload", MemoryLocation::CpuToGpu),
             Way::Down => ("terrane readback", MemoryLocation::GpuToCpu),
+            Way::Local => ("terrane scratch", MemoryLocation::GpuOnly),
         };
         let buffer = self.buffers.create(bytes, vk::BufferCreateFlags::empty(), false)?;
         let needs = buffer.needs();
@@ -124,7 +130,10 @@ impl Staging {
             unsafe { memory.allocation.memory() },
             memory.allocation.offset(),
         );
-        let pointer = memory.allocation.mapped_ptr().map(NonNull::cast);
+        let pointer = match way {
+            Way::Local => Some(NonNull::dangling()),
+            _ => memory.allocation.mapped_ptr().map(NonNull::cast),
+        };
         // SAFETY: the allocation was made for this buffer; the block drops the buffer first.
         let bound = unsafe { buffer.bind(raw, offset) };
         match (bound, pointer) {
@@ -180,13 +189,17 @@ impl Drop for Staging {
 /// Staging memory is coherent always, so that nothing needs to be flushed.
 fn pick(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32, way: Way) -> Option<u32> {
     use vk::MemoryPropertyFlags as Flags;
-    let needed = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
+    let needed = match way {
+        Way::Local => Flags::DEVICE_LOCAL,
+        _ => Flags::HOST_VISIBLE | Flags::HOST_COHERENT,
+    };
     let rank = |flags: Flags| {
         let cached = flags.contains(Flags::HOST_CACHED);
         let local = flags.contains(Flags::DEVICE_LOCAL);
         match way {
             Way::Up => (local, cached),
             Way::Down => (!cached, local),
+            Way::Local => (flags.contains(Flags::HOST_VISIBLE), cached),
         }
     };
     (0_u32..)
@@ -197,17 +210,22 @@ fn pick(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32, way: Way) -> 
 }
 
 impl Chunk {
-    /// The bytes, to read.
+    /// Bytes of the buffer.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes, to read; none of a local chunk.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the memory is mapped while the chunk lives. Work that writes to it is done
         // before anybody reads.
-        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.seen) }
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the chunk is not submitted yet.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.seen) }
     }
 }
 

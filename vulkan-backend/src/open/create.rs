@@ -11,17 +11,22 @@ use crate::instance::Instance;
 use super::parts::{Part, Parts};
 use super::queues::WantedQueue;
 
-/// The structs that turn parts on; filled by [`Features::new`], chained by [`Features::chain`].
+/// The structs that turn parts on, to be put into a device's chain by [`Features::chain`].
 #[derive(Default)]
 pub struct Features {
+    /// Features of Vulkan 1.0.
     pub core: vk::PhysicalDeviceFeatures,
+    /// `timelineSemaphore`.
     pub timeline: vk::PhysicalDeviceTimelineSemaphoreFeatures<'static>,
+    /// `bufferDeviceAddress`.
     pub address: vk::PhysicalDeviceBufferDeviceAddressFeatures<'static>,
+    /// `memoryPriority`; chained only when its extension is wanted.
     pub priority: vk::PhysicalDeviceMemoryPriorityFeaturesEXT<'static>,
     parts: Parts,
 }
 
 impl Features {
+    /// Those for `parts`.
     pub fn new(parts: Parts) -> Self {
         let on = |part: Part| vk::Bool32::from(parts.has(part));
         let mut features = Self { parts, ..Self::default() };

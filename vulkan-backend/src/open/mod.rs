@@ -5,6 +5,7 @@ pub mod create;
 mod parts;
 mod queues;
 mod survey;
+mod wanted;
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -18,9 +19,11 @@ use crate::error::OpenError;
 use crate::instance::Instance;
 use crate::stream::Queue;
 
+pub use create::Features;
 pub use parts::{Part, Parts};
 pub use queues::{Role, WantedQueue, plan};
 pub use survey::Survey;
+pub use wanted::{HostQueue, Wanted, wanted};
 
 /// Which device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,6 +150,7 @@ pub fn enabled(parts: Parts) -> Enabled {
         memory_budget: parts.has(Part::MemoryBudget),
         memory_priority: parts.has(Part::MemoryPriority),
         external_fd: parts.has(Part::ExternalMemoryFd),
+        int64: parts.has(Part::ShaderInt64),
     }
 }
 

@@ -24,11 +24,13 @@ pub enum Part {
     ExternalMemoryFd,
     /// `shaderInt64`, for users' kernels.
     ShaderInt64,
+    /// `VK_EXT_debug_utils`, an extension of the instance.
+    DebugUtils,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TimelineSemaphore,
         Self::BufferDeviceAddress,
         Self::SparseBinding,
@@ -38,6 +40,7 @@ impl Part {
         Self::MemoryPriority,
         Self::ExternalMemoryFd,
         Self::ShaderInt64,
+        Self::DebugUtils,
     ];
 
     /// The name of the feature or extension.
@@ -52,6 +55,7 @@ impl Part {
             Self::MemoryPriority => "VK_EXT_memory_priority",
             Self::ExternalMemoryFd => "VK_KHR_external_memory_fd",
             Self::ShaderInt64 => "shaderInt64",
+            Self::DebugUtils => "VK_EXT_debug_utils",
         }
     }
 
@@ -84,6 +88,7 @@ impl Part {
             Self::MemoryPriority => "the priorities of segments are ignored",
             Self::ExternalMemoryFd => "memory can not be exported",
             Self::ShaderInt64 => "kernels can not use 64-bit integers",
+            Self::DebugUtils => "objects have no names in debuggers",
         }
     }
 }

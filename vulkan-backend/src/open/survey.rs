@@ -21,7 +21,8 @@ pub struct Survey {
     pub families: Vec<vk::QueueFamilyProperties>,
     /// What the device has; not what is enabled.
     pub parts: Parts,
-    pub non_resident_strict: bool,
+    /// Names the device and the driver's build in pipeline caches.
+    pub pipeline_uuid: [u8; 16],
 }
 
 impl Survey {
@@ -73,7 +74,7 @@ impl Survey {
             // SAFETY: as above.
             families: unsafe { raw.get_physical_device_queue_family_properties(physical) },
             parts: parts(raw, physical, base.api_version, &extensions),
-            non_resident_strict: base.sparse_properties.residency_non_resident_strict != 0,
+            pipeline_uuid: base.pipeline_cache_uuid,
         }
     }
 
@@ -146,6 +147,8 @@ fn parts(
                 Part::MemoryPriority => priority.memory_priority != 0,
                 Part::ShaderInt64 => core.shader_int64 != 0,
                 Part::MemoryBudget | Part::ExternalMemoryFd => true,
+                // Of the instance; whoever made that knows.
+                Part::DebugUtils => false,
             }
     };
     Part::ALL.into_iter().filter(|part| has(*part)).collect()

@@ -72,12 +72,14 @@ impl Streams {
             .signal_semaphores(&signals)
             .push_next(&mut timelines);
         let bytes = binds.iter().flat_map(|b| &b.pages).map(|page| page.size).sum();
-        // SAFETY: buffers, memory and semaphores are kept until the binds are done; the queue's
-        // lock is held; the value grows since the stream's lock is held by the caller.
         self.driver.run(Call::QueueBindSparse, bytes, |d| {
-            queue
-                .locked(|raw| unsafe { d.queue_bind_sparse(raw, &[info], vk::Fence::null()) })
-                .unwrap_or(Err(vk::Result::ERROR_UNKNOWN))
+            let submit = |raw| {
+                // SAFETY: buffers, memory and semaphores are kept until the binds are done; the
+                // queue's lock is held; the value grows since the stream's lock is held by the
+                // caller.
+                unsafe { d.queue_bind_sparse(raw, &[info], vk::Fence::null()) }
+            };
+            queue.locked(submit).unwrap_or(Err(vk::Result::ERROR_UNKNOWN))
         })
     }
 

@@ -24,6 +24,7 @@ pub use foreign::WrappedTimeline;
 pub use lane::{Kept, Kind, Lane};
 pub use lanes::Entry;
 pub use queue::{Queue, QueueLock};
+pub use stamps::Stamps;
 pub use submit::Recorder;
 pub use timeline::Timeline;
 

@@ -63,9 +63,10 @@ impl Slot {
         self.waited.clear();
         self.full = 0;
         let (pool, flags) = (self.pool, vk::CommandPoolResetFlags::empty());
-        // SAFETY: no submitted work uses the command buffer any more.
-        self.driver
-            .run(Call::ResetCommandPool, 0, |d| unsafe { d.reset_command_pool(pool, flags) })?;
+        self.driver.run(Call::ResetCommandPool, 0, |d| {
+            // SAFETY: no submitted work uses the command buffer any more.
+            unsafe { d.reset_command_pool(pool, flags) }
+        })?;
         for &pool in &self.descriptors {
             // SAFETY: no submitted work uses the sets any more.
             self.driver.run(Call::ResetDescriptorPool, 0, |d| unsafe {
@@ -100,7 +101,7 @@ impl Slot {
                 Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL)
                     if !fresh =>
                 {
-                    self.full += 1
+                    self.full += 1;
                 }
                 Err(other) => {
                     let name = Call::AllocateDescriptorSets.name();

@@ -13,16 +13,19 @@ pub struct Stamps {
     driver: Arc<Driver>,
     pub pool: vk::QueryPool,
     ns_per_tick: f64,
+    /// Bits of a timestamp that count.
+    mask: u64,
 }
 
 impl Stamps {
-    pub fn new(driver: &Arc<Driver>, ns_per_tick: f64) -> Result<Self, DeviceError> {
+    pub fn new(driver: &Arc<Driver>, ns_per_tick: f64, bits: u32) -> Result<Self, DeviceError> {
         let info =
             vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(2);
         // SAFETY: `info` is complete.
         let pool = driver
             .run(Call::CreateQueryPool, 0, |d| unsafe { d.create_query_pool(&info, None) })?;
-        Ok(Self { driver: Arc::clone(driver), pool, ns_per_tick })
+        let mask = u64::MAX >> (64 - bits.clamp(1, 64));
+        Ok(Self { driver: Arc::clone(driver), pool, ns_per_tick, mask })
     }
 
     /// Nanoseconds between the two. Pre: the submission is done.
@@ -33,7 +36,7 @@ impl Stamps {
         self.driver.run(Call::GetQueryPoolResults, 0, |d| unsafe {
             d.get_query_pool_results(self.pool, 0, &mut ticks, flags)
         })?;
-        Ok(ticks[1].wrapping_sub(ticks[0]) as f64 * self.ns_per_tick)
+        Ok((ticks[1].wrapping_sub(ticks[0]) & self.mask) as f64 * self.ns_per_tick)
     }
 }
 

@@ -7,7 +7,6 @@ use ash::vk;
 use terrane_core::device::{DeviceError, Points, StreamId, SyncPoint};
 
 use crate::calls::Call;
-use crate::driver::Driver;
 
 use super::lane::{Kept, Kind, Lane, State};
 use super::queue::Queue;
@@ -18,7 +17,6 @@ use super::{Streams, lanes};
 
 /// What a submission records into.
 pub struct Recorder<'a> {
-    pub driver: &'a Driver,
     pub device: &'a ash::Device,
     pub commands: vk::CommandBuffer,
     slot: &'a mut Slot,
@@ -118,9 +116,10 @@ impl Streams {
         let commands = slot.commands;
         let once = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: the slot is reset and used by nobody else.
-        driver
-            .run(Call::RecordCommands, 0, |d| unsafe { d.begin_command_buffer(commands, &once) })?;
+        driver.run(Call::RecordCommands, 0, |d| {
+            // SAFETY: the slot is reset and used by nobody else.
+            unsafe { d.begin_command_buffer(commands, &once) }
+        })?;
         let all = vk::PipelineStageFlags::ALL_COMMANDS;
         barrier(&driver.device, commands, all);
         if let Some(&Stamps { pool, .. }) = stamps {
@@ -130,7 +129,7 @@ impl Streams {
                 driver.device.cmd_write_timestamp(commands, all_bottom(), pool, 0);
             }
         }
-        record(&mut Recorder { driver, device: &driver.device, commands, slot })?;
+        record(&mut Recorder { device: &driver.device, commands, slot })?;
         if let Some(&Stamps { pool, .. }) = stamps {
             // SAFETY: as above.
             unsafe { driver.device.cmd_write_timestamp(commands, all_bottom(), pool, 1) };
@@ -215,13 +214,15 @@ impl Streams {
             .command_buffers(commands)
             .signal_semaphores(&signals)
             .push_next(&mut timelines);
-        // SAFETY: everything the submission uses is kept until it is done: the slot keeps its
-        // resources and the semaphores waited for, the stream its own semaphore. The queue's lock
-        // is held, and values on a stream grow since the stream's lock is held by the caller.
         self.driver.run(Call::QueueSubmit, 0, |d| {
-            queue
-                .locked(|raw| unsafe { d.queue_submit(raw, &[submit], vk::Fence::null()) })
-                .unwrap_or(Err(vk::Result::ERROR_UNKNOWN))
+            let submit = |raw| {
+                // SAFETY: everything the submission uses is kept until it is done: the slot keeps
+                // its resources and the semaphores waited for, the stream its own semaphore. The
+                // queue's lock is held, and values on a stream grow since the stream's lock is
+                // held by the caller.
+                unsafe { d.queue_submit(raw, &[submit], vk::Fence::null()) }
+            };
+            queue.locked(submit).unwrap_or(Err(vk::Result::ERROR_UNKNOWN))
         })
     }
 

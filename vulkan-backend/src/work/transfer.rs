@@ -95,7 +95,7 @@ pub fn between(recorder: &Recorder<'_>, chunks: &[Chunk], range: Range, way: Way
         let device = range.offset + done;
         let (from, to, src, dst) = match way {
             Way::Up => (chunk.buffer, range.buffer, 0, device),
-            Way::Down => (range.buffer, chunk.buffer, device, 0),
+            _ => (range.buffer, chunk.buffer, device, 0),
         };
         let region = [vk::BufferCopy::default().src_offset(src).dst_offset(dst).size(size)];
         // SAFETY: the chunk is kept until the submission is done, the range's buffer is alive

@@ -1,5 +1,6 @@
 //! What the tests share: a device with validation on, or a word on why there is none.
 #![allow(dead_code)] // each test program uses its part
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a failed test panics
 
 use std::time::Duration;
 

@@ -1,0 +1,68 @@
+//! Work with device timestamps around it, for measuring.
+
+use std::sync::Arc;
+
+use terrane_core::device::{CopyOp, DeviceError, Feature, Region, StreamId, SyncPoint};
+
+use crate::device::Shared;
+use crate::stream::Stamps;
+
+use super::transfer;
+
+/// Work to be measured.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Timed<'a> {
+    /// Copies by the driver.
+    Copy(&'a [CopyOp]),
+    /// Copies by kernel.
+    Gather(&'a [CopyOp]),
+    /// Patterns written.
+    FillPattern(&'a [Region]),
+}
+
+/// Measured work on its way.
+pub struct Timing {
+    /// Reached when the work is done.
+    pub point: SyncPoint,
+    stamps: Arc<Stamps>,
+}
+
+impl Timing {
+    /// Nanoseconds that the device worked. Pre: the point is reached.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn device_ns(&self) -> Result<f64, DeviceError> {
+        self.stamps.elapsed_ns()
+    }
+}
+
+impl Shared {
+    /// Submits work between two timestamps.
+    pub fn timed(&self, stream: StreamId, work: Timed<'_>) -> Result<Timing, DeviceError> {
+        self.driver.check()?;
+        let bits = self.streams.live(stream)?.queue.as_ref().map_or(0, |queue| {
+            let family = self.survey.families.get(queue.family as usize);
+            family.map_or(0, |family| family.timestamp_valid_bits)
+        });
+        if bits == 0 {
+            return Err(DeviceError::Unsupported(Feature::Timestamps));
+        }
+        let period = f64::from(self.survey.limits.timestamp_period);
+        let stamps = Arc::new(Stamps::new(&self.driver, period, bits)?);
+        let given = Some(Arc::clone(&stamps));
+        let point = match work {
+            Timed::Copy(ops) => {
+                let mut pairs = transfer::pairs(&self.spaces, ops, 4)?;
+                self.streams.submit_timed(stream, given, |recorder| {
+                    transfer::copy(recorder, &mut pairs);
+                    Ok(())
+                })?
+            }
+            Timed::Gather(ops) => self.gather(stream, ops, given)?,
+            Timed::FillPattern(regions) => self.fill_pattern(stream, regions, given)?,
+        };
+        Ok(Timing { point, stamps })
+    }
+}
