@@ -16,6 +16,7 @@ mod error;
 mod input;
 pub mod model;
 pub mod pickle;
+pub mod replay;
 pub mod snapshot;
 mod workload;
 

@@ -1,0 +1,400 @@
+//! Walks over the events.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use terrane_core::device::{Device, StreamSpec};
+use terrane_core::point::{Points, StreamId};
+use terrane_core::{Allocator, Config, Error, Handle, Limit, Prefer, Request};
+
+use super::contents::{Contents, Filled};
+use super::overlap::Overlaps;
+use super::{Options, Policy, ReplayError, Report, Target, mapping};
+use crate::{Event, Figures, Op, Trace};
+
+/// A replay under way. [`step`](Self::step) it, or [`run`](Self::run) it to its end.
+pub struct Replay<'a> {
+    name: String,
+    trace: Cow<'a, Trace>,
+    figures: Figures,
+    options: Options,
+    target: Target,
+    device: Arc<dyn Device>,
+    alloc: Allocator,
+    /// The device's streams, in the order of [`Trace::streams`].
+    streams: Vec<StreamId>,
+    /// Live blocks.
+    handles: Vec<Option<Handle>>,
+    overlaps: Option<Overlaps>,
+    /// Per block, whether another stream used it when its free was requested.
+    shared: Vec<bool>,
+    contents: Option<Contents>,
+    next: usize,
+    clock: Clock,
+    failures: u64,
+    stall_us: u64,
+    in_allocator: Duration,
+    map_ns_first_tenth: u64,
+    dispatched_before: u64,
+}
+
+/// The recorded time and the model's.
+struct Clock {
+    first_us: u64,
+    opened_ns: u64,
+    now_us: u64,
+}
+
+impl<'a> Replay<'a> {
+    /// Makes an allocator, streams and everything else ready; replays nothing yet.
+    ///
+    /// # Errors
+    /// [`ReplayError::Open`], [`ReplayError::Device`], [`ReplayError::NothingToCorrupt`].
+    pub fn new(
+        name: &str,
+        trace: &'a Trace,
+        target: Target,
+        options: &Options,
+    ) -> Result<Self, ReplayError> {
+        let trace = match options.scale.get() {
+            1 => Cow::Borrowed(trace),
+            _ => Cow::Owned(trace.scaled(options.scale)),
+        };
+        let figures = trace.figures();
+        let device = target.device();
+        let has_contents = options.contents && device.compute().is_some();
+        if options.corrupt > 0 && !has_contents {
+            return Err(ReplayError::NothingToCorrupt);
+        }
+        let streams = open_streams(&*device, trace.streams().len())?;
+        let config = config(&*device, options, figures.peak_requested);
+        let alloc =
+            Allocator::with_config(Arc::clone(&device), config).map_err(ReplayError::Open)?;
+        let overlaps = match &target {
+            Target::Sim(sim) if options.policy == Policy::Wait && !has_contents => {
+                Some(Overlaps::new(&trace, sim)?)
+            }
+            _ => None,
+        };
+        let blocks = trace.block_count();
+        let contents = has_contents
+            .then(|| Contents::new(Arc::clone(&device), &streams, blocks, options.corrupt));
+        let first_us = trace.events().first().map_or(0, |event| event.time_us);
+        Ok(Self {
+            name: name.to_owned(),
+            figures,
+            options: options.clone(),
+            dispatched_before: mapping::dispatches(&*device),
+            clock: Clock { first_us, opened_ns: device.now_ns(), now_us: first_us },
+            shared: if contents.is_some() { shared(&trace) } else { Vec::new() },
+            trace,
+            target,
+            device,
+            alloc,
+            streams,
+            handles: vec![None; blocks as usize],
+            overlaps,
+            contents,
+            next: 0,
+            failures: 0,
+            stall_us: 0,
+            in_allocator: Duration::ZERO,
+            map_ns_first_tenth: 0,
+        })
+    }
+
+    /// The allocator under test, to look at between steps.
+    pub fn allocator(&self) -> &Allocator {
+        &self.alloc
+    }
+
+    /// Peaks, totals and times of the workload as it is replayed: scaled, if it is.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Events replayed so far.
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    /// Replays to the end, with the report.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run(self) -> Result<Report, ReplayError> {
+        self.run_with(&mut |_, _| {})
+    }
+
+    /// Replays to the end; tells now and then how many events of how many are done.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run_with(
+        mut self,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Report, ReplayError> {
+        let events = self.trace.events().len();
+        // Kernels take longer than bookkeeping: tell more often where there are some.
+        let step = if self.contents.is_some() { 256 } else { 8192 };
+        while self.step(step)? > 0 {
+            progress(self.next, events);
+        }
+        self.finish()
+    }
+
+    /// Replays at most `events` more events; tells how many there were. 0 means that the end is
+    /// reached.
+    ///
+    /// # Errors
+    /// Everything but a request refused for want of memory, which is counted.
+    pub fn step(&mut self, events: usize) -> Result<usize, ReplayError> {
+        let from = self.next;
+        let end = from.saturating_add(events).min(self.trace.events().len());
+        let tenth = self.figures.first_tenth_events as usize;
+        if (from..end).contains(&tenth) {
+            self.walk(tenth)?;
+            self.map_ns_first_tenth = mapping::mapping_ns(&self.target);
+        }
+        self.walk(end)?;
+        Ok(end - from)
+    }
+
+    /// Replays up to event `end`, in stretches between two checks of the invariants.
+    fn walk(&mut self, end: usize) -> Result<(), ReplayError> {
+        while self.next < end {
+            let to = match self.options.check_every {
+                Some(every) => {
+                    let every = every.get() as usize;
+                    ((self.next / every).saturating_add(1).saturating_mul(every)).min(end)
+                }
+                None => end,
+            };
+            self.stretch(to)?;
+            if self.options.check_every.is_some() {
+                self.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ReplayError> {
+        let event = self.next.saturating_sub(1);
+        self.alloc.check().map_err(|violation| ReplayError::Invariant { event, violation })
+    }
+
+    fn stretch(&mut self, end: usize) -> Result<(), ReplayError> {
+        // Where nothing but the allocator runs, the whole stretch is timed: reading the clock
+        // twice per event would cost a tenth of what is measured.
+        let start = Instant::now();
+        while self.next < end {
+            let event = self.trace.events()[self.next];
+            self.event(event)?;
+            self.next += 1;
+        }
+        if self.contents.is_none() {
+            self.in_allocator += start.elapsed();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), ReplayError> {
+        if event.time_us > self.clock.now_us {
+            self.follow(event.time_us);
+        }
+        let requested_counts = self.options.policy == Policy::Wait;
+        match event.op {
+            Op::Alloc => self.alloc_block(event),
+            Op::FreeRequested if requested_counts => self.free_block(event),
+            Op::FreeRequested => Ok(()),
+            Op::FreeCompleted if requested_counts => {
+                if let (Some(overlaps), Target::Sim(sim)) = (&mut self.overlaps, &self.target) {
+                    overlaps.end(event.block, sim);
+                }
+                Ok(())
+            }
+            Op::FreeCompleted => self.free_block(event),
+        }
+    }
+
+    /// Lets the model's clock follow the recorded time. Modelled calls may have moved it further.
+    fn follow(&mut self, time_us: u64) {
+        self.clock.now_us = time_us;
+        if let Target::Sim(sim) = &self.target {
+            let recorded_ns = (time_us - self.clock.first_us).saturating_mul(1000);
+            let due_ns = self.clock.opened_ns.saturating_add(recorded_ns);
+            let ahead = due_ns.saturating_sub(sim.now_ns());
+            if ahead > 0 {
+                sim.advance(ahead);
+            }
+        }
+    }
+
+    fn lane(&self, stream: u32) -> usize {
+        self.trace.streams().binary_search(&stream).unwrap_or(0)
+    }
+
+    fn alloc_block(&mut self, event: Event) -> Result<(), ReplayError> {
+        if let Some(contents) = &mut self.contents {
+            contents.flush_frees(&self.alloc)?;
+        }
+        let lane = self.lane(event.stream);
+        let request = Request::new(event.bytes, self.streams[lane]);
+        let start = self.contents.is_some().then(Instant::now);
+        let outcome = self.alloc.alloc(&request);
+        self.in_allocator += start.map_or(Duration::ZERO, |start| start.elapsed());
+        let allocation = match outcome {
+            Ok(allocation) => allocation,
+            Err(error) if is_refusal(error) => {
+                self.failures += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(self.failed(error)),
+        };
+        if !allocation.waits.is_empty() {
+            self.note_stall(&allocation.waits);
+        }
+        self.handles[event.block as usize] = Some(allocation.handle);
+        if let Some(contents) = &mut self.contents {
+            let filled = filled(event, allocation.handle);
+            contents.fill(&self.alloc, lane, filled)?;
+        }
+        Ok(())
+    }
+
+    fn note_stall(&mut self, waits: &Points) {
+        let Some(overlaps) = &self.overlaps else { return };
+        let until = waits.iter().filter_map(|point| overlaps.until_us(point)).max();
+        self.stall_us += until.unwrap_or(0).saturating_sub(self.clock.now_us);
+    }
+
+    fn free_block(&mut self, event: Event) -> Result<(), ReplayError> {
+        let Some(handle) = self.handles[event.block as usize].take() else { return Ok(()) };
+        let lane = self.lane(event.stream);
+        if let Some(contents) = &mut self.contents {
+            let next = usize::from(self.shared[event.block as usize]);
+            let on = (lane + next) % self.streams.len();
+            return contents.verify_and_free(&self.alloc, lane, on, filled(event, handle));
+        }
+        let freed = match (&mut self.overlaps, &self.target) {
+            (Some(overlaps), Target::Sim(sim)) => match overlaps.begin(event.block, sim)? {
+                Some(point) => self.alloc.free_after(handle, &Points::one(point)),
+                None => self.alloc.free(handle),
+            },
+            _ => self.alloc.free(handle),
+        };
+        freed.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: Error) -> ReplayError {
+        ReplayError::Event { event: self.next, error }
+    }
+
+    /// Verifies what is still live, checks the invariants once more, and counts.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); [`ReplayError::CorruptedTooFew`].
+    pub fn finish(mut self) -> Result<Report, ReplayError> {
+        if let Some(contents) = &mut self.contents {
+            let lifetimes = self.trace.lifetimes();
+            let streams = self.trace.streams();
+            let live = self.handles.iter().enumerate().filter_map(|(block, handle)| {
+                let lifetime = lifetimes.get(block)?;
+                let lane = streams.binary_search(&lifetime.stream).unwrap_or(0);
+                let event = self.trace.events()[lifetime.alloc];
+                Some((lane, filled(event, (*handle)?)))
+            });
+            contents.finish(&self.alloc, live)?;
+        }
+        self.check()?;
+        let report = self.report();
+        if let Target::Sim(sim) = &self.target {
+            sim.complete_all();
+        }
+        for handle in self.handles.iter_mut().filter_map(Option::take) {
+            self.alloc.free(handle).map_err(ReplayError::Open)?;
+        }
+        for &stream in &self.streams {
+            self.alloc.retire_stream(stream).map_err(ReplayError::Open)?;
+        }
+        Ok(report)
+    }
+
+    fn report(&self) -> Report {
+        let stats = self.alloc.stats();
+        let figures = &self.figures;
+        let map_ns = mapping::mapping_ns(&self.target);
+        let (peak, reserved) = (figures.peak_requested, stats.reserved.peak);
+        let events = self.next as u64;
+        let freeing = self.contents.as_ref().map_or(Duration::ZERO, |c| c.freeing);
+        let in_allocator = self.in_allocator + freeing;
+        // With no event after the first tenth nothing was noted at its end.
+        let is_after = figures.first_tenth_events < events;
+        let after_tenth_ns = if is_after { map_ns - self.map_ns_first_tenth } else { 0 };
+        Report {
+            trace: self.name.clone(),
+            device: self.target.name(),
+            scale: self.options.scale.get(),
+            capacity: self.options.capacity.bytes(peak),
+            policy: self.options.policy,
+            peak_requested: peak,
+            peak_active: stats.active.peak,
+            peak_reserved: reserved,
+            ratio: reserved as f64 / peak.max(1) as f64,
+            allocated_bytes: stats.total.requested.allocated,
+            moved_bytes: 0,
+            memory_objects: stats.memory_objects.peak,
+            pages_created: mapping::pages_created(&self.target),
+            pages_stolen: 0,
+            map_ms_total: map_ns as f64 / 1e6,
+            map_ms_after_tenth: after_tenth_ns as f64 / 1e6,
+            recorded_ms: figures.recorded_ms(),
+            waits: stats.waits,
+            stall_ms: self.stall_us as f64 / 1e3,
+            events,
+            failures: self.failures,
+            dispatches: mapping::dispatches(&*self.device) - self.dispatched_before,
+            verified_bytes: self.contents.as_ref().map_or(0, |c| c.verified_bytes),
+            mismatches: self.contents.as_ref().map_or(0, |c| c.mismatches),
+            ns_per_op: in_allocator.as_nanos() as f64 / events.max(1) as f64,
+        }
+    }
+}
+
+fn open_streams(device: &dyn Device, count: usize) -> Result<Vec<StreamId>, ReplayError> {
+    let streams = (0..count).map(|_| device.create_stream(StreamSpec::default()));
+    Ok(streams.collect::<Result<_, _>>()?)
+}
+
+fn config(device: &dyn Device, options: &Options, peak: u64) -> Config {
+    let mut config = Config::for_device(device.caps());
+    config.recorder = options.recorder;
+    if let Some(bytes) = options.capacity.bytes(peak) {
+        config = config.limit(Limit::Bytes(bytes));
+    }
+    if options.policy == Policy::Wait {
+        config.prefer = Prefer::Waiting;
+    }
+    config
+}
+
+/// Whether the request was refused for want of memory: a failure to count.
+fn is_refusal(error: Error) -> bool {
+    error.is_transient() || matches!(error, Error::OverDeviceLimit { .. })
+}
+
+fn filled(event: Event, handle: Handle) -> Filled {
+    // Blocks are rounded up to more than 4 bytes, so the last word is inside the block.
+    Filled { block: event.block, handle, bytes: event.bytes.next_multiple_of(4) }
+}
+
+fn shared(trace: &Trace) -> Vec<bool> {
+    let at = |index: usize| trace.events()[index].time_us;
+    let is_shared = |lifetime: crate::Lifetime| match (lifetime.requested, lifetime.completed) {
+        (Some(requested), Some(completed)) => at(completed) > at(requested),
+        (Some(_), None) => true,
+        _ => false,
+    };
+    trace.lifetimes().into_iter().map(is_shared).collect()
+}

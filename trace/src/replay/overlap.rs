@@ -1,0 +1,133 @@
+//! Work that still uses a block when its free is requested, as the recording shows it.
+//!
+//! The recording says when such work was over, not on which stream it ran. It is played on lanes
+//! of its own: blocks whose frees complete in the order in which they were requested share a
+//! lane, as work of one stream would. The fewest lanes that keep every recorded completion are
+//! used.
+
+use terrane_core::device::sim::{Completion, SimDevice};
+use terrane_core::device::{Device, DeviceError, StreamSpec};
+use terrane_core::point::{StreamId, SyncPoint};
+
+use crate::{Lifetime, Trace};
+
+/// A use that goes on after the free was requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overlap {
+    lane: u32,
+    /// When it ends, in recorded microseconds; the end of the recording if it was not seen.
+    pub until_us: u64,
+}
+
+/// Uses by block, and the streams that play them.
+pub(super) struct Overlaps {
+    by_block: Vec<Option<Overlap>>,
+    lanes: Vec<StreamId>,
+    /// When each submission of each lane ends: by lane, then by value - 1.
+    ends_us: Vec<Vec<u64>>,
+    points: Vec<Option<SyncPoint>>,
+}
+
+impl Overlaps {
+    /// Plans all uses of a trace and makes their streams.
+    pub fn new(trace: &Trace, sim: &SimDevice) -> Result<Self, DeviceError> {
+        let (by_block, count) = plan(trace);
+        let mut lanes = Vec::new();
+        for _ in 0..count {
+            let lane = sim.create_stream(StreamSpec::default())?;
+            sim.set_completion(lane, Completion::ByHand)?;
+            lanes.push(lane);
+        }
+        let points = vec![None; by_block.len()];
+        Ok(Self { by_block, ends_us: vec![Vec::new(); lanes.len()], lanes, points })
+    }
+
+    /// Submits the use of a block that goes on, if one does.
+    pub fn begin(&mut self, block: u32, sim: &SimDevice) -> Result<Option<SyncPoint>, DeviceError> {
+        let Some(Overlap { lane, until_us }) = self.by_block[block as usize] else {
+            return Ok(None);
+        };
+        let point = sim.submit(self.lanes[lane as usize], 0)?;
+        self.ends_us[lane as usize].push(until_us);
+        self.points[block as usize] = Some(point);
+        Ok(Some(point))
+    }
+
+    /// Ends the use of a block.
+    pub fn end(&mut self, block: u32, sim: &SimDevice) {
+        if let Some(point) = self.points[block as usize].take() {
+            sim.complete(point);
+        }
+    }
+
+    /// When a point of one of the lanes is reached, in recorded microseconds.
+    pub fn until_us(&self, point: SyncPoint) -> Option<u64> {
+        let lane = self.lanes.iter().position(|&lane| lane == point.stream)?;
+        let at = usize::try_from(point.value.checked_sub(1)?).ok()?;
+        self.ends_us[lane].get(at).copied()
+    }
+}
+
+/// Gives each use the lane whose last use ends latest, but not after it.
+fn plan(trace: &Trace) -> (Vec<Option<Overlap>>, usize) {
+    let events = trace.events();
+    let end_us = events.last().map_or(0, |event| event.time_us);
+    let lifetimes = trace.lifetimes();
+    let mut by_block = vec![None; lifetimes.len()];
+    let mut last_ends: Vec<usize> = Vec::new();
+    let mut requested: Vec<(usize, usize)> = lifetimes
+        .iter()
+        .enumerate()
+        .filter_map(|(block, lifetime)| goes_on(lifetime, trace).map(|at| (at, block)))
+        .collect();
+    requested.sort_unstable();
+    for (_, block) in requested {
+        let completed = lifetimes[block].completed;
+        let end = completed.unwrap_or(usize::MAX);
+        let fitting = (0..last_ends.len()).filter(|&lane| last_ends[lane] <= end);
+        let lane = fitting.max_by_key(|&lane| last_ends[lane]).unwrap_or_else(|| {
+            last_ends.push(0);
+            last_ends.len() - 1
+        });
+        last_ends[lane] = end;
+        let until_us = completed.map_or(end_us, |at| events[at].time_us);
+        by_block[block] = Some(Overlap { lane: lane as u32, until_us });
+    }
+    (by_block, last_ends.len())
+}
+
+/// The index of the request to free a block that is used beyond it.
+fn goes_on(lifetime: &Lifetime, trace: &Trace) -> Option<usize> {
+    let requested = lifetime.requested?;
+    let at = |index: usize| trace.events()[index].time_us;
+    match lifetime.completed {
+        Some(completed) if at(completed) == at(requested) => None,
+        _ => Some(requested),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Op, TraceBuilder};
+
+    #[test]
+    fn uses_that_end_in_order_share_a_lane_and_others_get_their_own() {
+        let mut builder = TraceBuilder::new();
+        for block in 0..4 {
+            builder.push(Op::Alloc, 0, block, 512, 0).unwrap();
+        }
+        for block in 0..4 {
+            builder.push(Op::FreeRequested, block + 1, block, 512, 0).unwrap();
+        }
+        // 0 ends first, then 2, then 1; 3 never ends.
+        for (time, block) in [(10, 0), (11, 2), (12, 1)] {
+            builder.push(Op::FreeCompleted, time, block, 512, 0).unwrap();
+        }
+        let (plan, lanes) = plan(&builder.finish());
+        let lane: Vec<u32> = plan.iter().map(|overlap| overlap.unwrap().lane).collect();
+        assert_eq!((lane, lanes), (vec![0, 0, 1, 0], 2));
+        assert_eq!(plan[1].unwrap().until_us, 12);
+        assert_eq!(plan[3].unwrap().until_us, 12);
+    }
+}
