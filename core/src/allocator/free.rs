@@ -133,8 +133,7 @@ impl Inner {
             return Ok(());
         }
         let views = state.release(key, points);
-        drop(state);
-        self.changed.notify_all();
+        self.unlock_and_tell(state);
         self.destroy_views(views);
         Ok(())
     }

@@ -46,8 +46,7 @@ impl Inner {
                     let range = Grabbed { node, points: Points::NONE, pending: 0 };
                     let taken = Taken { pool: number, range, why: Why::New };
                     let outcome = self.commit(&mut state, asked, taken);
-                    drop(state);
-                    self.changed.notify_all();
+                    self.unlock_and_tell(state);
                     return outcome;
                 }
                 Err(error) if super::ladder::is_shortage(error) => refusal = error,
@@ -93,8 +92,7 @@ impl Inner {
                 state.budget.give(class.heap, bytes);
                 state.in_flight -= 1;
                 state.pools[usize::from(number)].in_flight -= 1;
-                drop(state);
-                self.changed.notify_all();
+                self.unlock_and_tell(state);
                 Err(match error {
                     DeviceError::TooManyObjects { limit } => Error::TooManyObjects { limit },
                     error => error.into(),

@@ -175,8 +175,7 @@ impl Inner {
                 views.extend(state.release(key, Points::NONE));
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.unlock_and_tell(state);
         for view in views {
             self.destroy_views(Some(view));
         }

@@ -163,12 +163,13 @@ impl Inner {
     /// Waits for device calls of other threads that may end the shortage. Tells whether there
     /// were any.
     fn await_in_flight(&self) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.in_flight == 0 {
             return false;
         }
+        state.waiting += 1;
         let wait = self.changed.wait_timeout(state, Duration::from_secs(10));
-        drop(wait.unwrap_or_else(std::sync::PoisonError::into_inner));
+        wait.unwrap_or_else(std::sync::PoisonError::into_inner).0.waiting -= 1;
         true
     }
 

@@ -94,23 +94,24 @@ impl Allocator {
         let state = State {
             blocks: Table::starting_at(config.first_generation),
             pools: Vec::new(),
-            by_key: std::collections::HashMap::new(),
+            by_key: rustc_hash::FxHashMap::default(),
             budget: Budget::new(&limits, device.caps().max_memory_objects),
             counters,
             ring: Ring::new(config.recorder),
             sites: intern::Sites::new(),
             names: intern::Names::default(),
-            tag_numbers: std::collections::HashMap::new(),
-            waits: std::collections::HashMap::new(),
-            guests: std::collections::HashMap::new(),
-            views: std::collections::HashMap::new(),
+            tag_numbers: rustc_hash::FxHashMap::default(),
+            waits: rustc_hash::FxHashMap::default(),
+            guests: rustc_hash::FxHashMap::default(),
+            views: rustc_hash::FxHashMap::default(),
             retired_views: Vec::new(),
             deferred: Vec::new(),
-            reached: std::collections::HashMap::new(),
+            reached: rustc_hash::FxHashMap::default(),
             sections: Table::new(),
-            graphs: std::collections::HashMap::new(),
+            graphs: rustc_hash::FxHashMap::default(),
             next_graph: 1,
             in_flight: 0,
+            waiting: 0,
             frees: 0,
             clock: Clock::starting_at(now_ns),
         };
@@ -144,8 +145,7 @@ impl Allocator {
         state.budget.set_limit(heap, bytes);
         let event = crate::event::Event::new(crate::event::EventKind::LimitSet);
         state.event(event.a(u64::from(heap.0)).b(bytes));
-        drop(state);
-        self.inner.changed.notify_all();
+        self.inner.unlock_and_tell(state);
     }
 
     /// The most bytes of memory objects in a heap; `u64::MAX` for no limit.
@@ -164,6 +164,16 @@ impl Inner {
     /// as it is, rather than making every later free fail.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the lock and tells the threads that wait for a change, if any do. Telling is a
+    /// system call, which nobody on the usual way should pay for.
+    pub fn unlock_and_tell(&self, state: MutexGuard<'_, State>) {
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     pub fn caps(&self) -> &Caps {

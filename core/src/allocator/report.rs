@@ -52,8 +52,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.alloc.inner.lock().budget.refund(self.heap, self.bytes);
-        self.alloc.inner.changed.notify_all();
+        let mut state = self.alloc.inner.lock();
+        state.budget.refund(self.heap, self.bytes);
+        self.alloc.inner.unlock_and_tell(state);
     }
 }
 

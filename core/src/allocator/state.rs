@@ -1,6 +1,7 @@
 //! Everything the allocator's lock guards, and the bookkeeping that keeps it consistent.
 
-use std::collections::HashMap;
+// Keys are small numbers of our own making: no need for a hash that withstands attacks.
+use rustc_hash::FxHashMap;
 
 use crate::budget::Budget;
 use crate::device::{ClassId, Device, MemoryKind, View};
@@ -100,28 +101,30 @@ pub(crate) struct Counters {
 pub(crate) struct State {
     pub blocks: Table<Block>,
     pub pools: Vec<Pool>,
-    pub by_key: HashMap<PoolKey, u16>,
+    pub by_key: FxHashMap<PoolKey, u16>,
     pub budget: Budget,
     pub counters: Counters,
     pub ring: Ring,
     pub sites: Sites,
     pub names: Names,
-    pub tag_numbers: HashMap<Box<str>, Tag>,
+    pub tag_numbers: FxHashMap<Box<str>, Tag>,
     /// Points to wait for before a block's first use, by the block's slot.
-    pub waits: HashMap<u32, Points>,
+    pub waits: FxHashMap<u32, Points>,
     /// Other streams that a block was used on, by the block's slot.
-    pub guests: HashMap<u32, Vec<StreamId>>,
-    pub views: HashMap<u32, View>,
+    pub guests: FxHashMap<u32, Vec<StreamId>>,
+    pub views: FxHashMap<u32, View>,
     pub retired_views: Vec<RetiredView>,
     pub deferred: Vec<Deferred>,
     /// The last value of each stream that is known to be reached.
-    pub reached: HashMap<StreamId, u64>,
+    pub reached: FxHashMap<StreamId, u64>,
     pub sections: Table<SectionPeaks>,
     /// Captured graphs by number: whether they are still being captured.
-    pub graphs: HashMap<u64, u32>,
+    pub graphs: FxHashMap<u64, u32>,
     pub next_graph: u32,
     /// Device calls under way that may end a shortage.
     pub in_flight: u32,
+    /// Threads that wait to be told of a change: while there are none, telling costs nothing.
+    pub waiting: u32,
     /// Blocks ever freed: lets a waiting request see that something changed.
     pub frees: u64,
     pub clock: Clock,

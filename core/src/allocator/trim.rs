@@ -115,8 +115,7 @@ impl Inner {
         state.count_released(kind, plain.bytes);
         let event = Event::new(EventKind::SegmentReleased).a(plain.space.0);
         state.event(event.b(plain.bytes).of(class.0, 0));
-        drop(state);
-        self.changed.notify_all();
+        self.unlock_and_tell(state);
         Ok(outcome?)
     }
 

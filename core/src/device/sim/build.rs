@@ -179,6 +179,7 @@ impl Sim {
             calls: CallTable::new(log_max),
             violations: Vec::new(),
             lost: false,
+            waiting: 0,
             captures: Vec::new(),
             tickets: HashMap::new(),
             kernels: HashMap::new(),

@@ -189,8 +189,10 @@ impl Device for SimDevice {
                             state.lanes.now = state.lanes.now.max(until_ns);
                             break Ok(false);
                         }
+                        state.waiting += 1;
                         let woken = self.inner.changed.wait_timeout(state, left);
                         state = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                        state.waiting -= 1;
                     }
                 }
             },

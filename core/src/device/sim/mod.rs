@@ -66,6 +66,8 @@ struct State {
     calls: CallTable,
     violations: Vec<Violation>,
     lost: bool,
+    /// Threads that wait for something to complete by hand.
+    waiting: u32,
     captures: Vec<CaptureId>,
     tickets: HashMap<u64, Held>,
     kernels: HashMap<u64, HostKernel>,
@@ -202,7 +204,9 @@ impl SimDevice {
         let mut state = self.lock();
         state.lanes.now = state.lanes.now.saturating_add(ns);
         state.settle();
-        self.inner.changed.notify_all();
+        if state.waiting > 0 {
+            self.inner.changed.notify_all();
+        }
     }
 
     /// Makes a stream that stands for a wrapped one of another API: work submitted to it has no
