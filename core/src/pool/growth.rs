@@ -9,8 +9,8 @@ use super::SMALL_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// As close to the need as reuse allows: as many blocks of the size asked for as go into
-    /// 2 MiB (requests up to 1 MiB) or 20 MiB (below 10 MiB), else the request rounded up to
-    /// 2 MiB. For devices that make memory objects quickly.
+    /// 2 MiB (requests up to 1 MiB), 20 MiB (below 10 MiB) or 64 MiB (below 32 MiB), else the
+    /// request rounded up to 2 MiB. For devices that make memory objects quickly.
     Fine,
     /// A quarter of what is held, between these bounds: the number of memory objects grows with
     /// the logarithm of the bytes. For devices where memory objects are slow to make, or few.
@@ -38,8 +38,8 @@ pub(crate) struct Situation {
     pub max_objects: u64,
 }
 
-/// Sizes to try for a segment that has to hold a block, largest first; the last is what the block
-/// itself needs. Smaller ones are for the case that the device or the budget refuses.
+/// Sizes to try for a segment that has to hold a block, largest first, each with room for whole
+/// blocks of that size; the last is what the block itself needs. Smaller ones are for the case that the device or the budget refuses.
 pub(crate) fn segment_sizes(
     layout: Layout,
     dedicated: bool,
@@ -50,7 +50,8 @@ pub(crate) fn segment_sizes(
     let first = at.granularity.round_up(step).unwrap_or(need).min(at.max_bytes).max(need);
     let granularity = at.granularity;
     std::iter::successors(Some(first), move |&bytes| {
-        (bytes > need).then(|| granularity.round_up(bytes / 2).unwrap_or(need).max(need))
+        let half = granularity.round_up(whole_blocks(bytes / 2, layout.bytes)).unwrap_or(need);
+        (bytes > need).then(|| half.max(need))
     })
 }
 
@@ -58,6 +59,7 @@ fn wanted(layout: Layout, at: &Situation) -> u64 {
     let step = match at.growth {
         Growth::Fine if layout.bytes <= SMALL_MAX => whole_blocks(2 * MIB, layout.bytes),
         Growth::Fine if layout.bytes < 10 * MIB => whole_blocks(20 * MIB, layout.bytes),
+        Growth::Fine if layout.bytes < 32 * MIB => whole_blocks(64 * MIB, layout.bytes),
         Growth::Fine => layout.bytes.div_ceil(2 * MIB).saturating_mul(2 * MIB),
         Growth::Proportional { min_bytes, max_bytes } => {
             (at.held / 4).next_multiple_of(MIB).clamp(min_bytes, max_bytes.max(min_bytes))
@@ -94,7 +96,8 @@ mod tests {
     fn sizes_end_with_what_the_block_needs() {
         assert_eq!(sizes(MIB, &AT), [2 * MIB, MIB]);
         assert_eq!(sizes(9 * MIB, &AT), [18 * MIB, 9 * MIB]);
-        assert_eq!(sizes(11 * MIB, &AT), [12 * MIB, 11 * MIB]);
+        assert_eq!(sizes(11 * MIB, &AT), [55 * MIB, 22 * MIB, 11 * MIB]);
+        assert_eq!(sizes(33 * MIB, &AT), [34 * MIB, 33 * MIB]);
     }
 
     #[test]
