@@ -99,6 +99,23 @@ fn the_smallest_then_lowest_hole_is_taken() {
 }
 
 #[test]
+fn of_a_few_holes_of_the_size_asked_for_the_lowest_is_taken_in_whatever_order_they_came() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
+        let mut ranges = Ranges::new();
+        ranges.add_segment(8 * 512);
+        let nodes: Vec<_> = (0..8).map(|_| take(&mut ranges, 512)).collect();
+        for at in order {
+            ranges.free(nodes[2 * at], Points::NONE);
+        }
+        for lowest in 0..4 {
+            let fit = ranges.find(512, Align::ONE, Home::Done).unwrap();
+            assert_eq!(fit.offset, lowest * 1_024, "{order:?}");
+            ranges.take(fit, State::Live);
+        }
+    }
+}
+
+#[test]
 fn short_lived_streams_leave_no_state() {
     let mut ranges = Ranges::new();
     ranges.add_segment(512 * 8);
