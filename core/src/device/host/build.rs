@@ -139,14 +139,15 @@ const fn line(fixed_ns: f64, ns_per_mib: f64) -> Line {
     Line { fixed_ns, ns_per_mib }
 }
 
-/// Orders of magnitude of one machine; what memory costs is paid when it is first touched.
+/// Orders of magnitude from one machine of two processors. What memory costs when it is first
+/// touched comes on top; giving touched pages back costs more than all else.
 const COSTS: Costs = Costs {
-    plain_create: line(3_000.0, 0.0),
-    plain_release: line(5_000.0, 60_000.0),
-    page_create: line(1_000.0, 0.0),
-    page_map: line(2_000.0, 0.0),
-    page_unmap: line(2_500.0, 10_000.0),
-    page_release: line(2_000.0, 60_000.0),
+    plain_create: line(4_000.0, 0.0),
+    plain_release: line(20_000.0, 4_000.0),
+    page_create: line(5_000.0, 0.0),
+    page_map: line(10_000.0, 0.0),
+    page_unmap: line(20_000.0, 200_000.0),
+    page_release: line(20_000.0, 500_000.0),
     copy: line(5_000.0, 200_000.0),
     gather: line(5_000.0, 200_000.0),
 };
