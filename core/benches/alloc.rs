@@ -57,7 +57,7 @@ fn mixed(criterion: &mut Criterion) {
     for live in [1_000_usize, 100_000] {
         let (alloc, stream) = allocator(RecorderMode::default());
         let mut random = Random(7);
-        let mut ask = |random: &mut Random| {
+        let ask = |random: &mut Random| {
             let bytes = if live > 1_000 { random.size() / 64 + 1 } else { random.size() };
             alloc.alloc(&Request::new(bytes, stream)).unwrap().handle
         };

@@ -122,6 +122,7 @@ impl Inner {
         let request = asked.request;
         let bytes = asked.layout.bytes;
         let kind = state.pools[usize::from(number)].kind;
+        let foreign = state.foreign.is_foreign(request.stream, &*self.device);
         if pending > 0 {
             // They are active already, and are counted once more as the block's.
             state.count_done(kind, pending);
@@ -138,7 +139,7 @@ impl Inner {
             pool: number,
             tag: request.tag,
             holds: 0,
-            flags: initial_flags(request, &waits),
+            flags: initial_flags(request, &waits, foreign),
         };
         let Some(key) = state.blocks.insert(block) else {
             let ms = state.clock.ms();
@@ -205,9 +206,12 @@ impl Asked<'_> {
     }
 }
 
-fn initial_flags(request: &Request<'_>, waits: &Points) -> u8 {
+fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u8 {
     let movable = request.movable && !request.exportable;
-    (if movable { flag::MOVABLE } else { 0 }) | if waits.is_empty() { 0 } else { flag::HAS_WAITS }
+    let foreign = if foreign { flag::FOREIGN } else { 0 };
+    foreign
+        | (if movable { flag::MOVABLE } else { 0 })
+        | if waits.is_empty() { 0 } else { flag::HAS_WAITS }
 }
 
 impl State {

@@ -118,7 +118,7 @@ impl Inner {
             error => error,
         })?;
         let mut points = points.clone();
-        if self.device.is_foreign(block.stream) {
+        if block.has(flag::FOREIGN) {
             // `mark` takes at most a leaf lock and makes no driver call.
             points.insert(self.device.mark(block.stream)?);
         }

@@ -41,7 +41,7 @@ use crate::id::Table;
 use crate::stats::TagStats;
 
 use hooks::Hooks;
-use state::{Clock, Counters, State};
+use state::{Clock, Counters, ForeignCache, State};
 
 /// An allocator over one device: pooled, stream-ordered, observable. Cloning gives another name
 /// of the same allocator.
@@ -94,6 +94,7 @@ impl Allocator {
         let state = State {
             blocks: Table::starting_at(config.first_generation),
             pools: Vec::new(),
+            foreign: ForeignCache::default(),
             by_key: rustc_hash::FxHashMap::default(),
             budget: Budget::new(&limits, device.caps().max_memory_objects),
             counters,

@@ -31,6 +31,8 @@ pub(crate) mod flag {
     pub const MAPPED: u8 = 16;
     /// It was used on other streams than its own.
     pub const HAS_GUESTS: u8 = 32;
+    /// Others submit work to its stream too.
+    pub const FOREIGN: u8 = 64;
 }
 
 /// One live block. Its range, uses and size are in the pool's index.
@@ -101,6 +103,7 @@ pub(crate) struct Counters {
 pub(crate) struct State {
     pub blocks: Table<Block>,
     pub pools: Vec<Pool>,
+    pub foreign: ForeignCache,
     pub by_key: FxHashMap<PoolKey, u16>,
     pub budget: Budget,
     pub counters: Counters,
@@ -158,6 +161,24 @@ impl Clock {
         self.stale += 1;
         if self.stale >= 32 {
             self.read(device);
+        }
+    }
+}
+
+/// Whether streams are foreign, remembered for the last few asked about: a stream never changes.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignCache([Option<(StreamId, bool)>; 16]);
+
+impl ForeignCache {
+    pub fn is_foreign(&mut self, stream: StreamId, device: &dyn Device) -> bool {
+        let slot = &mut self.0[stream.0 as usize % 16];
+        match *slot {
+            Some((known, foreign)) if known == stream => foreign,
+            _ => {
+                let foreign = device.is_foreign(stream);
+                *slot = Some((stream, foreign));
+                foreign
+            }
         }
     }
 }
