@@ -17,6 +17,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// A part of the run and its name in the report.
+type Step = (&'static str, fn(&Spike) -> Answer);
 type Answer = Result<Value, Box<dyn std::error::Error>>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "open_ms": opened.as_secs_f64() * 1e3,
         "caps": format!("{:?}", spike.device.caps()),
     });
-    let parts: [(&str, fn(&Spike) -> Answer); 9] = [
+    let parts: [Step; 9] = [
         ("plain_segments", Spike::plain_segments),
         ("batched_submit", Spike::batched_submit),
         ("wait_any", Spike::wait_any),

@@ -10,6 +10,7 @@ use terrane_core::device::{
     Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket, View,
 };
 
+use crate::calibrate;
 use crate::calls::CallStat;
 use crate::driver::Driver;
 use crate::error::OpenError;
@@ -101,7 +102,23 @@ impl VulkanDevice {
             buffers,
             driver,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        let mut device = Self { shared: Arc::new(shared) };
+        if !options.skip_calibration {
+            device.calibrate();
+        }
+        Ok(device)
+    }
+
+    fn calibrate(&mut self) {
+        match calibrate::measure(self) {
+            Ok(measured) => {
+                if let Some(shared) = Arc::get_mut(&mut self.shared) {
+                    shared.caps.costs = measured.costs;
+                    shared.caps.prefer_gather = measured.prefer_gather;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the device's costs are not known"),
+        }
     }
 
     /// The driver's functions called so far, with their total and longest time.

@@ -21,6 +21,7 @@
 //! A stream's lock is taken before the lock of its queue; the tables' locks are never held across
 //! a driver call. No callback of the allocator runs under any of them.
 
+mod calibrate;
 mod calls;
 mod device;
 mod driver;

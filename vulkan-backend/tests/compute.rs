@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Bench, at, bench, bench_with};
+use common::{Bench, at, bench, bench_with, quick};
 use terrane_core::device::{
     Access, Binding, Compute, CopyOp, Device, DeviceError, KernelId, KernelSource, MemoryKind,
     Place, Region, StreamId, UnsafeKernelSource, pattern,
@@ -212,7 +212,7 @@ fn gather_many(device: &Bench) {
     let region = |space, i, seed| Region { place: place(space, i), bytes: size, seed };
     let from: Vec<_> = (0..blocks).map(|i| region(a.space, i, i)).collect();
     // Every block goes to the place of another, a third of them within its own segment.
-    let to = |i: u64| if i % 3 == 0 { (a.space, i) } else { (b.space, blocks - 1 - i) };
+    let to = |i: u64| if i.is_multiple_of(3) { (a.space, i) } else { (b.space, blocks - 1 - i) };
     compute(device).fill_pattern(stream, &from).unwrap();
     let half = 16 * 1024;
     let ops: Vec<_> = (0..blocks)
@@ -245,7 +245,7 @@ fn many_blocks_are_gathered_in_one_submission_by_address() {
 #[test]
 fn many_blocks_are_gathered_in_one_submission_over_bindings() {
     let without = Parts::default().with(Part::BufferDeviceAddress);
-    let Some(device) = bench_with(OpenOptions { without, ..Default::default() }) else { return };
+    let Some(device) = bench_with(OpenOptions { without, ..quick() }) else { return };
     assert!(!device.caps().addresses);
     gather_many(&device);
 }
@@ -257,8 +257,52 @@ fn a_saved_pipeline_cache_is_taken_up_again() {
     let saved = device.pipeline_cache().unwrap();
     assert!(saved.len() >= 32);
     for pipeline_cache in [saved.clone(), saved[..20].to_vec(), vec![9; 100]] {
-        let options = OpenOptions { pipeline_cache, ..Default::default() };
+        let options = OpenOptions { pipeline_cache, ..quick() };
         let again = bench_with(options).expect("it opened before");
         load(&again, SCALE);
+    }
+}
+
+#[test]
+fn a_kernel_runs_over_more_workgroups_in_a_row_than_the_driver_takes() {
+    let Some(device) = bench() else { return };
+    let groups = 65_535 * 3 + 17_u32;
+    let plain = device.plain(MemoryKind::Device, 4 << 20);
+    let stream = device.stream();
+    let kernel = load(
+        &device,
+        "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+         @compute @workgroup_size(4)
+         fn main(
+             @builtin(global_invocation_id) id: vec3<u32>,
+             @builtin(workgroup_id) group: vec3<u32>,
+             @builtin(local_invocation_index) lane: u32,
+         ) {
+             if lane == 1u { a[group.x] = id.x * 7u + id.y + group.y; }
+         }",
+    );
+    let bytes = u64::from(groups) * 4;
+    let bindings = [binding(at(plain.space, 0), bytes, Access::Write)];
+    device.fill(stream, at(plain.space, 0), plain.bytes, 0xAAAA_AAAA).unwrap();
+    let run = |groups| compute(&device).dispatch(stream, kernel, &bindings, &[], groups);
+    run([groups, 1, 1]).unwrap();
+    let words = device.fetch_words(stream, at(plain.space, 0), u64::from(groups) + 1);
+    for (i, word) in (0..groups).zip(&words) {
+        assert_eq!(*word, (i * 4 + 1) * 7, "workgroup {i}");
+    }
+    assert_eq!(words[groups as usize], 0xAAAA_AAAA);
+
+    let counting = load(
+        &device,
+        "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+         @compute @workgroup_size(1)
+         fn main(@builtin(num_workgroups) n: vec3<u32>) { a[0] = n.x; }",
+    );
+    // Where the driver takes that many nothing is folded, and counting is no matter.
+    let result = compute(&device).dispatch(stream, counting, &bindings, &[], [groups, 1, 1]);
+    if let Err(error) = result {
+        assert!(matches!(error, DeviceError::InvalidCall(_)));
+    } else {
+        assert_eq!(device.fetch_words(stream, at(plain.space, 0), 1), [groups]);
     }
 }

@@ -71,7 +71,7 @@ pub fn caps(
             .min(limits.max_descriptor_set_storage_buffers)
             .min(64),
         max_push_bytes: limits.max_push_constants_size,
-        max_groups: limits.max_compute_work_group_count,
+        max_groups: groups(limits.max_compute_work_group_count),
         linear_optimal_granularity: limits.buffer_image_granularity.max(1),
         non_coherent_atom: atom,
         addresses: driver.enabled.addresses,
@@ -85,6 +85,11 @@ pub fn caps(
     };
     caps.paging = probe.sparse.filter(|_| paging).and_then(|needs| paged(survey, needs, &caps));
     Ok(caps)
+}
+
+/// Rows of workgroups are folded into two dimensions where they are longer than the driver takes.
+fn groups([x, y, z]: [u32; 3]) -> [u32; 3] {
+    [x.saturating_mul(y), y, z]
 }
 
 fn paged(survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {

@@ -3,7 +3,6 @@
 use std::ffi::CStr;
 
 use ash::vk;
-use terrane_core::device::DeviceError;
 
 use crate::error::{OpenError, meaning};
 use crate::instance::Instance;
@@ -101,14 +100,6 @@ pub fn device(
         vk::Result::ERROR_EXTENSION_NOT_PRESENT => {
             OpenError::ExtensionMissing(more.first().and_then(|n| n.to_str().ok()).unwrap_or("?"))
         }
-        other => OpenError::Device(DeviceError::from(Failed(other))),
+        other => OpenError::Device(meaning("vkCreateDevice", other, 0)),
     })
-}
-
-struct Failed(vk::Result);
-
-impl From<Failed> for DeviceError {
-    fn from(Failed(result): Failed) -> Self {
-        meaning("vkCreateDevice", result, 0)
-    }
 }

@@ -124,11 +124,13 @@ impl Streams {
 
     /// Ends a stream. Its work still completes.
     pub fn retire(&self, id: StreamId) -> Result<(), DeviceError> {
-        let lane = self.live(id)?;
         if self.driver.is_lost() {
-            self.lanes.set(id, Entry::Done(lane.last()));
+            if let Ok(lane) = self.live(id) {
+                self.lanes.set(id, Entry::Done(lane.last()));
+            }
             return Ok(());
         }
+        let lane = self.live(id)?;
         self.settle(&lane, u64::MAX)?;
         {
             // With the lock held no submission is half-way.

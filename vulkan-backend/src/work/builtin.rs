@@ -133,7 +133,7 @@ impl Shared {
         bound: &[Bound],
         table: &Table,
     ) -> Result<(), DeviceError> {
-        let groups = Groups::line(table.count, self.caps.max_groups);
+        let groups = Groups::line(table.count, self.native_groups());
         dispatch(recorder, pipeline, bound, &table.count.to_le_bytes(), &[groups])
     }
 

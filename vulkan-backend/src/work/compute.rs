@@ -1,5 +1,6 @@
 //! [`Compute`] for the device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use terrane_core::device::{
@@ -10,7 +11,9 @@ use terrane_core::device::{
 use crate::device::{Shared, VulkanDevice};
 
 use super::dispatch::{Bound, Groups, dispatch};
+use super::fold;
 use super::kernels::{Builtin, Kernel};
+use super::pipeline::Pipeline;
 
 impl Compute for VulkanDevice {
     fn load(&self, source: &KernelSource) -> Result<KernelId, DeviceError> {
@@ -41,12 +44,10 @@ impl Compute for VulkanDevice {
         if push.len() != kernel.pipeline.push_bytes as usize {
             return Err(DeviceError::InvalidCall("push data of a wrong size"));
         }
-        if groups.iter().zip(s.caps.max_groups).any(|(n, limit)| *n > limit) {
-            return Err(DeviceError::InvalidCall("more workgroups than the device's limit"));
-        }
-        let point = s.streams.submit(stream, |recorder| {
-            dispatch(recorder, &kernel.pipeline, &bound, push, &[Groups::of(groups)])
-        })?;
+        let (pipeline, runs) = s.runs(&kernel, groups)?;
+        let point = s
+            .streams
+            .submit(stream, |recorder| dispatch(recorder, &pipeline, &bound, push, &runs))?;
         s.kernels.submissions.fetch_add(1, Relaxed);
         Ok(point)
     }
@@ -77,6 +78,30 @@ impl Compute for VulkanDevice {
 }
 
 impl Shared {
+    /// The pipeline and the dispatches for `groups` workgroups.
+    fn runs(
+        &self,
+        kernel: &Kernel,
+        groups: [u32; 3],
+    ) -> Result<(Arc<Pipeline>, Vec<Groups>), DeviceError> {
+        let native = self.native_groups();
+        if groups.iter().zip(self.caps.max_groups).any(|(n, limit)| *n > limit) {
+            return Err(DeviceError::InvalidCall("more workgroups than the device's limit"));
+        }
+        if groups[0] <= native[0] {
+            return Ok((Arc::clone(&kernel.pipeline), vec![Groups::of(groups)]));
+        }
+        if groups[1] != 1 || groups[0] / native[0] >= native[1] {
+            return Err(DeviceError::InvalidCall("too many workgroups in two dimensions"));
+        }
+        Ok((self.kernels.folded(kernel, native[0])?, fold::runs(groups, native[0])))
+    }
+
+    /// Workgroups that the driver takes in each dimension.
+    pub fn native_groups(&self) -> [u32; 3] {
+        self.survey.limits.max_compute_work_group_count
+    }
+
     /// The ranges of a dispatch's bindings, checked against the kernel and the limits.
     fn bound(&self, kernel: &Kernel, bindings: &[Binding]) -> Result<Vec<Bound>, DeviceError> {
         if bindings.len() != kernel.least_bytes.len() {

@@ -77,7 +77,7 @@ impl Shared {
                 let mut push = [0; 12];
                 push[..8].copy_from_slice(&address.to_le_bytes());
                 push[8..].copy_from_slice(&table.count.to_le_bytes());
-                let groups = Groups::line(table.count, self.caps.max_groups);
+                let groups = Groups::line(table.count, self.native_groups());
                 dispatch(recorder, &pipeline, &[], &push, &[groups])?;
             }
             recorder.keep(tables.into_chunks());

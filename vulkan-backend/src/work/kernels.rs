@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use terrane_core::device::{DeviceError, Feature, KernelId, KernelSource, UnsafeKernelSource};
 
 use crate::driver::Driver;
 
+use super::fold;
 use super::pipeline::{Pipeline, PipelineCache, Recipe};
 use super::wgsl::{self, Bounds};
 
@@ -16,6 +17,10 @@ pub struct Kernel {
     pub pipeline: Arc<Pipeline>,
     /// The least bytes of each binding.
     pub least_bytes: Vec<u64>,
+    /// The source and the entry point, kept for a kernel over very many workgroups.
+    text: Option<(Arc<str>, Arc<str>)>,
+    /// That kernel, once it is needed.
+    folded: OnceLock<Arc<Pipeline>>,
 }
 
 /// The built-in kernels.
@@ -67,7 +72,8 @@ impl Kernels {
         };
         let checked = wgsl::check(text, entry, self.int64)?;
         let words = checked.words(entry, Bounds::Checked)?;
-        self.add(&words, entry, checked.least_bytes, checked.push_bytes)
+        let text = Some((Arc::clone(text), Arc::clone(entry)));
+        self.add(&words, entry, checked.least_bytes, checked.push_bytes, text)
     }
 
     /// Loads SPIR-V, which the caller vouches for.
@@ -79,7 +85,7 @@ impl Kernels {
         if words.first() != Some(&0x0723_0203) {
             return Err(DeviceError::InvalidCall("the words are no SPIR-V"));
         }
-        self.add(words, entry, vec![1; *bindings as usize], *push_bytes)
+        self.add(words, entry, vec![1; *bindings as usize], *push_bytes, None)
     }
 
     fn add(
@@ -88,6 +94,7 @@ impl Kernels {
         entry: &str,
         least_bytes: Vec<u64>,
         push_bytes: u32,
+        text: Option<(Arc<str>, Arc<str>)>,
     ) -> Result<KernelId, DeviceError> {
         let id = KernelId(self.next.fetch_add(1, Relaxed));
         let recipe = Recipe {
@@ -99,9 +106,34 @@ impl Kernels {
             name: entry,
         };
         let pipeline = Arc::new(Pipeline::new(&self.driver, &self.cache, &recipe)?);
-        let kernel = Arc::new(Kernel { pipeline, least_bytes });
+        let kernel = Kernel { pipeline, least_bytes, text, folded: OnceLock::new() };
+        let kernel = Arc::new(kernel);
         self.users.write().unwrap_or_else(PoisonError::into_inner).insert(id, kernel);
         Ok(id)
+    }
+
+    /// The kernel for rows of more than `limit` workgroups, made the first time.
+    pub fn folded(&self, kernel: &Kernel, limit: u32) -> Result<Arc<Pipeline>, DeviceError> {
+        if let Some(pipeline) = kernel.folded.get() {
+            return Ok(Arc::clone(pipeline));
+        }
+        let (text, entry) = kernel.text.as_ref().ok_or(DeviceError::InvalidCall(
+            "more workgroups than the device's limit, in a kernel given as SPIR-V",
+        ))?;
+        let mut module = wgsl::check(text, entry, self.int64)?.module;
+        fold::fold(&mut module, entry, limit)?;
+        let checked = wgsl::inspect(module, entry, self.int64, text)?;
+        let words = checked.words(entry, Bounds::Checked)?;
+        let recipe = Recipe {
+            words: &words,
+            entry,
+            bindings: checked.least_bytes.len() as u32,
+            push_bytes: checked.push_bytes,
+            based: true,
+            name: entry,
+        };
+        let made = Arc::new(Pipeline::new(&self.driver, &self.cache, &recipe)?);
+        Ok(Arc::clone(kernel.folded.get_or_init(|| made)))
     }
 
     /// Forgets a kernel; submissions that use it keep what they need.
@@ -109,7 +141,11 @@ impl Kernels {
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         let kernel = users.remove(&id);
         drop(users);
-        kernel.map(drop).ok_or(DeviceError::InvalidCall("no such kernel"))
+        let gone = kernel.map(drop);
+        if self.driver.is_lost() {
+            return Ok(());
+        }
+        gone.ok_or(DeviceError::InvalidCall("no such kernel"))
     }
 
     /// A user's kernel.

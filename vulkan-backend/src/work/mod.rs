@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod compute;
 pub mod dispatch;
+pub mod fold;
 pub mod gather;
 pub mod kernels;
 pub mod pipeline;

@@ -10,12 +10,24 @@ use terrane_core::device::{
 use terrane_vulkan::{OpenError, OpenOptions, Selector, VulkanDevice, open};
 
 /// A device opened for a test; after the test its validation messages have to be none.
-pub struct Bench(pub VulkanDevice);
+pub struct Bench(pub VulkanDevice, Expect);
+
+/// What the layer is expected to say.
+#[derive(Default)]
+pub struct Expect {
+    validation: bool,
+    messages: std::cell::Cell<bool>,
+}
 
 /// The device named by TERRANE_VULKAN, or the best; `None`, with a word on why, where there is no
 /// driver. TERRANE_REQUIRE_VULKAN=1 makes that a failure.
 pub fn bench() -> Option<Bench> {
-    bench_with(OpenOptions::default())
+    bench_with(quick())
+}
+
+/// Options without the measurements that most tests do not need.
+pub fn quick() -> OpenOptions {
+    OpenOptions { skip_calibration: true, ..Default::default() }
 }
 
 pub fn bench_with(mut options: OpenOptions) -> Option<Bench> {
@@ -33,7 +45,8 @@ pub fn bench_with(mut options: OpenOptions) -> Option<Bench> {
     match result {
         Ok(device) => {
             println!("running on {} ({})", device.info().name, device.info().driver);
-            Some(Bench(device))
+            let expect = Expect { validation: options.validation, ..Default::default() };
+            Some(Bench(device, expect))
         }
         Err(
             error @ (OpenError::NoLoader
@@ -58,13 +71,27 @@ impl std::ops::Deref for Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && !self.1.messages.get() {
             assert_eq!(self.0.validation_messages(), [""; 0], "the validation layer speaks");
         }
     }
 }
 
 impl Bench {
+    /// A bench over a device that was opened otherwise.
+    pub fn over(device: VulkanDevice) -> Self {
+        Self(device, Expect::default())
+    }
+
+    pub fn has_validation(&self) -> bool {
+        self.1.validation
+    }
+
+    /// The test makes the layer speak on purpose.
+    pub fn expect_messages(&self) {
+        self.1.messages.set(true);
+    }
+
     pub fn class(&self, kind: MemoryKind) -> ClassId {
         self.caps().classes_of(kind).next().expect("a class for each kind")
     }
