@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::metadata::{self, Package, Target};
-use crate::{shell, test, tidy};
+use crate::{install, shell, test, tidy};
 
 /// Options of `cargo xtask ci`.
 #[derive(Args)]
@@ -28,7 +28,8 @@ enum Outcome {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
+    ("set-up", set_up),
     ("fmt", fmt),
     ("tidy", check_tidy),
     ("deny", deny),
@@ -90,6 +91,15 @@ fn cargo(args: &[&str]) -> Result<Outcome> {
 
 fn run_in_ci(command: &mut std::process::Command) -> Result<Outcome> {
     shell::run(command.env("CARGO_INCREMENTAL", "0"))?;
+    Ok(Outcome::Passed)
+}
+
+/// What the tests would install, before the examples, which want it too.
+fn set_up(options: &Options) -> Result<Outcome> {
+    if options.no_install {
+        return Ok(Outcome::Skipped("--no-install".to_owned()));
+    }
+    install::driver_packages();
     Ok(Outcome::Passed)
 }
 
@@ -158,12 +168,13 @@ fn matrix(package: &Package) -> Vec<Vec<String>> {
     rows
 }
 
-/// Run every example. One that needs a device that is not here exits with 77.
+/// Run the examples that are numbered (others are programs to measure with). One that needs a
+/// device that is not here exits with 77.
 fn examples(_: &Options) -> Result<Outcome> {
     let mut skipped = Vec::new();
     let mut ran = 0_u32;
     for package in metadata::packages()? {
-        for example in package.targets_of("example") {
+        for example in package.targets_of("example").filter(|example| is_numbered(example)) {
             if run_example(&package, example)? {
                 ran += 1;
             } else {
@@ -176,6 +187,10 @@ fn examples(_: &Options) -> Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     Ok(Outcome::Skipped(format!("no device for {}", skipped.join(", "))))
+}
+
+fn is_numbered(example: &Target) -> bool {
+    example.name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// True when it ran, false when it said that its device is missing.

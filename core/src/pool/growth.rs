@@ -39,7 +39,8 @@ pub(crate) struct Situation {
 }
 
 /// Sizes to try for a segment that has to hold a block, largest first, each with room for whole
-/// blocks of that size; the last is what the block itself needs. Smaller ones are for the case that the device or the budget refuses.
+/// blocks of that size; the last is what the block itself needs. Smaller ones are for the case
+/// that the device or the budget refuses.
 pub(crate) fn segment_sizes(
     layout: Layout,
     dedicated: bool,

@@ -226,8 +226,8 @@ impl Streams {
         })
     }
 
-    /// The semaphores for a set of settled points, without those that need none: reached ones, and work
-    /// on the same queue, which the barrier at the start of each submission covers.
+    /// The semaphores for a set of settled points, without those that need none: reached ones, and
+    /// work on the same queue, which the barrier at the start of each submission covers.
     pub fn semaphores(
         &self,
         points: &Points,
