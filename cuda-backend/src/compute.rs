@@ -137,8 +137,10 @@ impl Inner {
                 let mut params = Vec::with_capacity(32);
                 params.extend_from_slice(&run.scratch.to_le_bytes());
                 params.extend_from_slice(&tiles.tiles.to_le_bytes());
-                params.extend_from_slice(&u64::from(tiles.count).to_le_bytes());
+                params.extend_from_slice(&tiles.count.to_le_bytes());
+                // The driver refuses a byte too many, so what aligns the next one comes with it.
                 if run.results > 0 {
+                    params.extend_from_slice(&[0; 4]);
                     params.extend_from_slice(&results.to_le_bytes());
                 }
                 let groups = tiles.groups(self.details.multiprocessors);
@@ -220,7 +222,7 @@ impl Inner {
                 shared_bytes: kernel.shared_bytes,
                 params,
             };
-            self.driver.launch(&launch, raw).map_err(|fault| self.fail(fault))
+            self.driver.launch(&launch, raw).map_err(|fault| self.fail_launch(fault))
         })?;
         lock(&kernel.used).insert(point);
         self.kernels.count();

@@ -101,7 +101,9 @@ impl CudaDevice {
     /// submissions from this thread only. A stream that is known already keeps its id.
     ///
     /// # Safety
-    /// `raw` is a live stream, and stays so until [`Device::retire_stream`] has returned.
+    /// `raw` is a live stream, and stays so until [`Device::retire_stream`] has returned, or this
+    /// device is dropped. The driver does not check handles: a stream that is destroyed before
+    /// crashes the process at the next call that names it, the retirement included.
     ///
     /// # Errors
     /// [`DeviceError::InvalidCall`] for a stream of another context.
@@ -130,12 +132,16 @@ impl CudaDevice {
     /// # Errors
     /// [`DeviceError::UnknownStream`].
     pub fn raw_stream(&self, stream: StreamId) -> Result<u64, DeviceError> {
-        let stream = self.inner.streams.get(stream)?;
-        stream.share();
-        Ok(stream.raw.0)
+        Ok(self.inner.streams.share(stream)?.0)
     }
 
     fn wait_round(&self, points: &[SyncPoint]) -> Result<bool, DeviceError> {
+        self.inner.usable()?;
+        for &point in points {
+            if self.inner.has_reached(point)? {
+                return Ok(true);
+            }
+        }
         let _entered = self.inner.enter()?;
         for &point in points {
             if self.inner.is_reached(point)? {
@@ -224,6 +230,10 @@ impl Device for CudaDevice {
 
     fn reached(&self, stream: StreamId) -> Result<u64, DeviceError> {
         let stream = self.inner.streams.get(stream)?;
+        self.inner.usable()?;
+        if let Some(value) = stream.settled() {
+            return Ok(value);
+        }
         let _entered = self.inner.enter()?;
         stream.advance(&self.inner)
     }

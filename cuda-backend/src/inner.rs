@@ -10,6 +10,7 @@ use crate::Options;
 use crate::caps::Details;
 use crate::driver::{CAPTURE_RELAXED, Dev, Driver, Fault, RawContext, RawEvent, RawStream, code};
 use crate::event::EventPool;
+use crate::fork::Birthplace;
 use crate::kernels::Kernels;
 use crate::process::ProcessUse;
 use crate::space::Spaces;
@@ -44,7 +45,7 @@ pub(crate) struct Inner {
     pub(crate) source: Option<RawStream>,
     pub(crate) process_use: ProcessUse,
     opened: Instant,
-    process: u32,
+    birthplace: Birthplace,
     lost: AtomicBool,
     /// An event made at opening: when it is unknown to the driver, the context was destroyed.
     canary: RawEvent,
@@ -84,7 +85,7 @@ impl Inner {
             source,
             process_use: ProcessUse::default(),
             opened: Instant::now(),
-            process: std::process::id(),
+            birthplace: Birthplace::new(),
             lost: AtomicBool::new(false),
             canary,
             next_id: AtomicU64::new(1),
@@ -102,7 +103,7 @@ impl Inner {
 
     /// Whether driver calls make sense: not after a fork, not after the context died.
     pub(crate) fn usable(&self) -> Result<(), DeviceError> {
-        if std::process::id() != self.process {
+        if !self.birthplace.is_here() {
             return Err(DeviceError::AfterFork);
         }
         if self.lost.load(Ordering::Relaxed) {
@@ -150,6 +151,17 @@ impl Inner {
     pub(crate) fn fail_memory(&self, fault: Fault, bytes: u64) -> DeviceError {
         match fault.code {
             code::OUT_OF_MEMORY => DeviceError::OutOfMemory { bytes },
+            _ => self.fail(fault),
+        }
+    }
+
+    /// As [`fail`](Self::fail), where a kernel does not start. The driver says "out of resources"
+    /// also when it is given more bytes of parameters than the kernel has.
+    pub(crate) fn fail_launch(&self, fault: Fault) -> DeviceError {
+        match fault.code {
+            code::LAUNCH_OUT_OF_RESOURCES => DeviceError::InvalidCall(
+                "the kernel has fewer parameters, or its threads or shared memory do not fit",
+            ),
             _ => self.fail(fault),
         }
     }

@@ -12,6 +12,7 @@ mod compute;
 mod device;
 mod driver;
 mod event;
+mod fork;
 mod host;
 mod inner;
 pub mod kernels;
@@ -54,6 +55,11 @@ pub struct Options {
     /// are multiples of 256 bytes and paging is off. With one block per segment the device faults
     /// at the first access past a block. Slow; off by default. Needs virtual memory.
     pub guard: bool,
+    /// Whether the program captures streams into graphs. While it does, every free asks each
+    /// stream whose handle the program has; without such streams that costs nothing. A program
+    /// that says `false` must not free blocks while a capture that uses them is open. On by
+    /// default.
+    pub capture: bool,
     /// Whether to measure the costs in [`Caps`](terrane_core::device::Caps) while opening (under
     /// 50 ms) instead of using modelled ones. Off by default.
     pub calibrate: bool,
@@ -61,7 +67,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { paging: true, source: Source::Plain, guard: false, calibrate: false }
+        Self { paging: true, source: Source::Plain, guard: false, capture: true, calibrate: false }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory shared beyond this device: peers, other processes, and managed memory's placement.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use terrane_core::device::{
     ClassId, DeviceError, Feature, MemoryId, MemoryKind, Place, SpaceId, StreamId, SyncPoint,
@@ -60,6 +60,10 @@ impl Inner {
         }
         // SAFETY: the driver made this descriptor for the caller, who now owns it alone.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    fn import(&self, descriptor: RawFd) -> Result<RawMemory, DeviceError> {
+        self.driver.import(descriptor).map_err(|fault| self.fail(fault))
     }
 }
 
@@ -160,7 +164,8 @@ impl CudaDevice {
     }
 
     /// Takes memory in that another process exported from the same device. It can then be mapped
-    /// as any other memory object; `bytes` is its whole size.
+    /// as any other memory object; `bytes` is its whole size. The descriptor stays the caller's,
+    /// and may be closed once this has returned.
     ///
     /// # Errors
     /// [`DeviceError::Unsupported`] without paging, and the driver's for a descriptor of
@@ -176,7 +181,16 @@ impl CudaDevice {
             return Err(DeviceError::InvalidCall("bytes are no multiple of the granularity"));
         }
         let _entered = inner.enter()?;
-        let raw = inner.driver.import(descriptor.as_raw_fd()).map_err(|fault| inner.fail(fault))?;
+        // The descriptor travels as a pointer, and the driver takes 0, which standard input has,
+        // for none at all. A duplicate gets a number from 3 on.
+        let raw = if descriptor.as_raw_fd() == 0 {
+            let duplicate = descriptor.try_clone_to_owned();
+            let duplicate =
+                duplicate.map_err(|_| DeviceError::InvalidCall("no more descriptors"))?;
+            inner.import(duplicate.as_raw_fd())?
+        } else {
+            inner.import(descriptor.as_raw_fd())?
+        };
         Ok(inner.spaces.pages.adopt(inner, raw, ClassId(0), bytes))
     }
 }

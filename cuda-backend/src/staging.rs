@@ -158,7 +158,7 @@ impl Inner {
     /// Answers `Capturing` for a stream in a capture: a graph would use the buffer at every
     /// replay, long after it went to somebody else.
     pub(crate) fn not_captured(&self, stream: &Stream) -> Result<(), DeviceError> {
-        match self.driver.capture_state(stream.raw).map_err(|fault| self.fail(fault))? {
+        match stream.capture_state(self).map_err(|fault| self.fail(fault))? {
             crate::driver::CaptureState::None => Ok(()),
             crate::driver::CaptureState::Active(_) => Err(DeviceError::Capturing),
         }

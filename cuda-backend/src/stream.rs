@@ -9,13 +9,13 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::ThreadId;
 
 use terrane_core::device::{DeviceError, StreamId, SyncPoint};
 
-use crate::driver::{CaptureState, Driver, RawStream, code};
+use crate::driver::{Answer, CaptureState, Driver, RawStream};
 use crate::event::Event;
 use crate::inner::{Inner, lock, read, write};
 
@@ -72,9 +72,14 @@ impl Stream {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// From now on others may submit to it.
-    pub(crate) fn share(&self) {
-        self.shared.store(true, Ordering::Relaxed);
+    /// From now on others may submit to it. Whether that is new.
+    fn share(&self) -> Result<bool, DeviceError> {
+        // With the lane, so that no handle is given out that a retirement is about to destroy.
+        let lane = lock(&self.lane);
+        if lane.retired {
+            return Err(DeviceError::UnknownStream);
+        }
+        Ok(!self.shared.swap(true, Ordering::Relaxed))
     }
 
     /// Whether the handle means this stream on the calling thread.
@@ -83,6 +88,20 @@ impl Stream {
             Origin::PerThread(thread) => std::thread::current().id() == thread,
             Origin::Own | Origin::Foreign => true,
         }
+    }
+
+    /// What the driver says of the stream's capture. Pre: entered.
+    pub(crate) fn capture_state(&self, inner: &Inner) -> Answer<CaptureState> {
+        self.capture_in(inner, &lock(&self.lane))
+    }
+
+    fn capture_in(&self, inner: &Inner, lane: &Lane) -> Answer<CaptureState> {
+        // A capture is begun by who has the handle, and joined by waiting for an event recorded in
+        // one, which `record` refuses: so a stream that is only ours takes part in none.
+        if lane.retired || !self.is_shared() || !self.is_here() {
+            return Ok(CaptureState::None);
+        }
+        inner.driver.capture_state(self.raw)
     }
 
     fn open_lane(&self) -> Result<MutexGuard<'_, Lane>, DeviceError> {
@@ -130,6 +149,18 @@ impl Stream {
         Ok(self.point(lane.submitted))
     }
 
+    /// The largest value known to be reached, where nothing newer could be found out.
+    pub(crate) fn settled(&self) -> Option<u64> {
+        let lane = lock(&self.lane);
+        let settled = lane.events.is_empty() && lane.submitted == lane.recorded;
+        settled.then(|| self.reached.load(Ordering::Relaxed))
+    }
+
+    /// Whether `value` is known to be reached, without asking the driver.
+    fn has_reached(&self, value: u64) -> bool {
+        value <= self.reached.load(Ordering::Acquire)
+    }
+
     /// The largest value known to be reached. Pre: entered.
     pub(crate) fn advance(&self, inner: &Inner) -> Result<u64, DeviceError> {
         let mut lane = lock(&self.lane);
@@ -147,7 +178,7 @@ impl Stream {
 
     /// Whether `value` is reached; records an event for it if there is none. Pre: entered.
     pub(crate) fn is_reached(&self, inner: &Inner, value: u64) -> Result<bool, DeviceError> {
-        if value <= self.reached.load(Ordering::Acquire) {
+        if self.has_reached(value) {
             return Ok(true);
         }
         let mut lane = lock(&self.lane);
@@ -162,7 +193,7 @@ impl Stream {
         inner: &Inner,
         value: u64,
     ) -> Result<Option<Arc<Event>>, DeviceError> {
-        if value <= self.reached.load(Ordering::Acquire) {
+        if self.has_reached(value) {
             return Ok(None);
         }
         let mut lane = lock(&self.lane);
@@ -195,7 +226,7 @@ impl Stream {
         let event = inner.events.take().map_err(|fault| inner.fail(fault))?;
         if self.is_here() {
             // An event recorded in a capture could never be asked, and would join the graph.
-            let state = driver.capture_state(self.raw).map_err(|fault| inner.fail(fault))?;
+            let state = self.capture_in(inner, lane).map_err(|fault| inner.fail(fault))?;
             if state != CaptureState::None {
                 return Err(DeviceError::Capturing);
             }
@@ -217,30 +248,12 @@ impl Stream {
             return Err(DeviceError::UnknownStream);
         }
         if lane.submitted > lane.recorded {
-            match self.record(inner, &mut lane) {
-                Err(DeviceError::Driver { code: code::INVALID_HANDLE, .. }) => {
-                    self.record_behind_all(inner, &mut lane)?;
-                }
-                other => other?,
-            }
+            self.record(inner, &mut lane)?;
         }
         if self.origin == Origin::Own {
             inner.driver.stream_destroy(self.raw).map_err(|fault| inner.fail(fault))?;
         }
         lane.retired = true;
-        Ok(())
-    }
-
-    /// For a foreign stream that its owner destroyed too early: its work still runs, and an event
-    /// behind everything covers it.
-    fn record_behind_all(&self, inner: &Inner, lane: &mut Lane) -> Result<(), DeviceError> {
-        let event = inner.events.take().map_err(|fault| inner.fail(fault))?;
-        inner
-            .driver
-            .event_record_all(event.raw, inner.context)
-            .map_err(|fault| inner.fail(fault))?;
-        lane.recorded = lane.submitted;
-        lane.events.push_back((lane.submitted, Arc::new(event)));
         Ok(())
     }
 
@@ -263,6 +276,10 @@ impl Stream {
 #[derive(Default)]
 pub(crate) struct Streams {
     all: RwLock<Vec<Arc<Stream>>>,
+    /// Those in use whose handle the program has: only they can be captured.
+    shared: RwLock<Vec<Arc<Stream>>>,
+    /// How many those are, to be asked without the lock.
+    shared_count: AtomicUsize,
 }
 
 impl Streams {
@@ -282,13 +299,43 @@ impl Streams {
         let Ok(number) = u32::try_from(all.len()) else {
             return Err(DeviceError::TooManyObjects { limit: u64::from(u32::MAX) });
         };
-        all.push(Arc::new(Stream::new(StreamId(number), raw, origin)));
+        let stream = Arc::new(Stream::new(StreamId(number), raw, origin));
+        if stream.is_shared() {
+            self.list_shared(&mut write(&self.shared), &stream);
+        }
+        all.push(stream);
         Ok(StreamId(number))
     }
 
-    /// The streams in use.
-    pub(crate) fn live(&self) -> Vec<Arc<Stream>> {
-        read(&self.all).iter().filter(|stream| !stream.is_retired()).cloned().collect()
+    /// The handle of a stream, for the program: the stream counts as shared from now on.
+    pub(crate) fn share(&self, id: StreamId) -> Result<RawStream, DeviceError> {
+        let stream = self.get(id)?;
+        let mut shared = write(&self.shared);
+        if stream.share()? {
+            self.list_shared(&mut shared, &stream);
+        }
+        Ok(stream.raw)
+    }
+
+    fn list_shared(&self, shared: &mut Vec<Arc<Stream>>, stream: &Arc<Stream>) {
+        shared.push(Arc::clone(stream));
+        self.shared_count.store(shared.len(), Ordering::Release);
+    }
+
+    fn forget_shared(&self, id: StreamId) {
+        let mut shared = write(&self.shared);
+        shared.retain(|stream| stream.id != id);
+        self.shared_count.store(shared.len(), Ordering::Release);
+    }
+
+    /// Whether the program has the handle of any stream in use.
+    pub(crate) fn any_shared(&self) -> bool {
+        self.shared_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether any stream whose handle the program has fulfils the condition.
+    pub(crate) fn any_of_shared(&self, condition: impl Fn(&Stream) -> bool) -> bool {
+        read(&self.shared).iter().any(|stream| condition(stream))
     }
 
     /// Destroys our own streams. Pre: entered, and no work runs.
@@ -305,9 +352,18 @@ impl Inner {
     pub(crate) fn retire_stream(&self, id: StreamId) -> Result<(), DeviceError> {
         let stream = self.streams.get(id)?;
         match self.enter_to_release()? {
-            Some(_entered) => stream.retire(self),
-            None => stream.abandon(),
+            Some(_entered) => stream.retire(self)?,
+            None => stream.abandon()?,
         }
+        if stream.is_shared() {
+            self.streams.forget_shared(id);
+        }
+        Ok(())
+    }
+
+    /// Whether a point is known to be reached, without asking the driver.
+    pub(crate) fn has_reached(&self, point: SyncPoint) -> Result<bool, DeviceError> {
+        Ok(point.value == 0 || self.streams.get(point.stream)?.has_reached(point.value))
     }
 
     /// Whether a point is reached. Pre: entered.

@@ -157,6 +157,13 @@ fn each(count: u64, mut call: impl FnMut(u64) -> Result<(), Failure>) -> Result<
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
+fn is_capturing_ns(setup: &Setup, count: u64) -> Result<f64, Failure> {
+    each(count, |_| {
+        std::hint::black_box(setup.device.is_capturing());
+        Ok(())
+    })
+}
+
 fn host_calls(setup: &Setup) -> Outcome {
     let (stream, other) = (setup.stream()?, setup.stream()?);
     let segment = setup.plain(DEVICE, 2 * MIB)?;
@@ -179,10 +186,13 @@ fn host_calls(setup: &Setup) -> Outcome {
         Ok(device.wait_on_stream(other, &[point])?)
     })?;
     let write = each(count, |_| Ok(device.write(stream, place, &[1; 1024]).map(|_| ())?))?;
-    let capturing = each(count, |_| {
-        std::hint::black_box(device.is_capturing());
-        Ok(())
-    })?;
+    let capturing = is_capturing_ns(setup, count)?;
+    device.raw_stream(other)?;
+    let capturing_one = is_capturing_ns(setup, count)?;
+    // SAFETY: the legacy stream lives as long as the context.
+    let legacy = unsafe { device.wrap_stream(0) }?;
+    let capturing_two = is_capturing_ns(setup, count)?;
+    device.retire_stream(legacy)?;
     let round_trip = each(count / 4, |_| {
         let point = device.fill(stream, place, 64, 1)?;
         setup.wait(point)
@@ -193,7 +203,9 @@ fn host_calls(setup: &Setup) -> Outcome {
     Ok(json!({
         "fill_ns": fill, "mark_ns": mark, "reached_known_ns": reached,
         "reached_record_and_query_ns": median(&mut asked), "fill_and_wait_on_stream_ns": wait,
-        "write_1_KiB_ns": write, "is_capturing_ns": capturing, "fill_and_wait_any_ns": round_trip,
+        "write_1_KiB_ns": write, "is_capturing_ns": capturing,
+        "is_capturing_with_one_shared_ns": capturing_one,
+        "is_capturing_with_legacy_as_well_ns": capturing_two, "fill_and_wait_any_ns": round_trip,
     }))
 }
 

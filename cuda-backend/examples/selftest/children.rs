@@ -23,10 +23,9 @@ pub const SAFE_CHECKS: [Check; 3] = [
     ("process: a process may end with everything alive", |setup| child(setup, "exit", None)),
 ];
 
-pub const FAULT_CHECKS: [Check; 4] = [
+pub const FAULT_CHECKS: [Check; 3] = [
     ("fault: after an access to nothing every method answers Lost", |s| child(s, "lost", None)),
     ("fault: a context reset by the program is Lost", |s| child(s, "reset", None)),
-    ("fault: a foreign stream destroyed too early is settled", |s| child(s, "stream", None)),
     ("fault: in guard mode an overrun by one group faults", |s| child(s, "guard", None)),
 ];
 
@@ -50,7 +49,6 @@ pub fn run_if_child() -> Option<ExitCode> {
         "exit" => exit_alive(),
         "lost" => lost(),
         "reset" => reset(),
-        "stream" => dead_stream(),
         "guard" => guard(),
         _ => Err("no such child".into()),
     };
@@ -211,25 +209,6 @@ fn reset() -> Told {
     ];
     drop(device);
     Ok(format!("after the reset: {answers:?}"))
-}
-
-fn dead_stream() -> Told {
-    let device = open(Options::default())?;
-    let context = device.raw_context() as usize as sys::CUcontext;
-    let mut raw = std::ptr::null_mut();
-    // SAFETY: the context is alive as long as the device.
-    unsafe {
-        driver("push", sys::cuCtxPushCurrent_v2(context))?;
-        driver("stream", sys::cuStreamCreate(&raw mut raw, 1))?;
-    }
-    // SAFETY: alive for now; that it is not when it is retired is what this child looks at.
-    let stream = unsafe { device.wrap_stream(raw as u64) }?;
-    let point = device.mark(stream)?;
-    // SAFETY: the program's own stream.
-    driver("destroy", unsafe { sys::cuStreamDestroy_v2(raw) })?;
-    let retired = device.retire_stream(stream);
-    let reached = device.wait_any(&[point], std::time::Duration::from_secs(5));
-    Ok(format!("retire: {retired:?}, its point: {reached:?}"))
 }
 
 fn guard() -> Told {

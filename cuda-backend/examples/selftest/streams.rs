@@ -138,6 +138,8 @@ fn defaults(setup: &Setup) -> Outcome {
             ensure!(matches!(refused, Err(DeviceError::InvalidCall(_))), "{refused:?}");
             ensure!(reached == Ok(true), "asked from another thread: {reached:?}");
         }
+        // 0 and 1 are one stream, wrapped anew after each retirement.
+        setup.device.retire_stream(stream)?;
     }
     setup.device.release_plain(segment.space)?;
     Ok(json!(null))

@@ -74,6 +74,7 @@ pub(crate) mod code {
     pub(crate) const NOT_READY: i32 = 600;
     #[cfg(test)]
     pub(crate) const ILLEGAL_ADDRESS: i32 = 700;
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: i32 = 701;
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     #[cfg(test)]
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = 900;

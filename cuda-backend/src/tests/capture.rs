@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use terrane_core::device::{CaptureId, Compute, CopyOp, Device, DeviceError, Paging, Region};
 
-use super::{DEVICE, MIB, at, is_reached, open, plain, raw, stream};
+use super::{DEVICE, MIB, Options, at, is_reached, open, open_with, plain, stream};
 use crate::driver::RawStream;
 use crate::driver::fake::PAGE;
 
@@ -13,7 +13,8 @@ fn a_capture_is_seen_and_respected() {
     let segment = plain(&device, DEVICE, 2 * MIB);
     let before = device.fill(own, at(segment.space, 0), 64, 1).unwrap();
     assert!(!device.is_capturing() && device.capture_of(own).is_none());
-    fake.state().captures.insert(RawStream(raw(&device, own)), 17);
+    // A program that captures has the handle.
+    fake.state().captures.insert(RawStream(device.raw_stream(own).unwrap()), 17);
     assert!(device.is_capturing());
     assert_eq!(device.capture_of(own), Some(CaptureId(17)));
     assert_eq!(device.capture_of(other), None);
@@ -39,7 +40,8 @@ fn memory_calls_are_made_in_relaxed_mode_during_a_capture() {
     let (fake, device) = open();
     let own = stream(&device);
     let thread = std::thread::current().id();
-    fake.state().captures.insert(RawStream(raw(&device, own)), 17);
+    // A program that captures has the handle.
+    fake.state().captures.insert(RawStream(device.raw_stream(own).unwrap()), 17);
     fake.state().strict_calls.clear();
     let space = device.reserve(DEVICE, PAGE).unwrap().space;
     let memory = Paging::create(&device, DEVICE, PAGE, false).unwrap();
@@ -60,4 +62,47 @@ fn codes_of_a_forbidden_call_mean_capturing() {
     fake.fail("cuEventQuery", 0, crate::driver::code::STREAM_CAPTURE_UNSUPPORTED);
     assert_eq!(device.wait_any(&[point], Duration::ZERO), Err(DeviceError::Capturing));
     assert!(is_reached(&device, point));
+}
+
+#[test]
+fn streams_that_nobody_else_has_are_not_asked_about_captures() {
+    let (fake, device) = open();
+    let (own, segment) = (stream(&device), plain(&device, DEVICE, 2 * MIB));
+    let asked = || fake.calls("cuStreamGetCaptureInfo");
+    let point = device.fill(own, at(segment.space, 0), 64, 1).unwrap();
+    assert!(is_reached(&device, point));
+    assert!(!device.is_capturing() && device.capture_of(own).is_none());
+    assert_eq!(asked(), 0);
+    let raw = RawStream(device.raw_stream(own).unwrap());
+    assert!(!device.is_capturing());
+    assert_eq!(asked(), 1);
+    fake.state().captures.insert(raw, 17);
+    assert!(device.is_capturing());
+    fake.state().captures.clear();
+    device.retire_stream(own).unwrap();
+    let before = asked();
+    assert!(!device.is_capturing() && device.capture_of(own).is_none());
+    assert_eq!(asked(), before, "a retired stream is asked nothing");
+}
+
+#[test]
+fn a_thread_asks_about_its_own_default_stream() {
+    let (fake, device) = open();
+    // SAFETY: the software driver knows the per-thread stream for as long as it lives.
+    let mine = unsafe { device.wrap_stream(2) }.unwrap();
+    fake.state().captures.insert(RawStream::PER_THREAD, 3);
+    assert!(device.is_capturing());
+    assert_eq!(device.capture_of(mine), Some(CaptureId(3)));
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| device.is_capturing()).join());
+    assert!(!elsewhere.unwrap(), "there the handle means another stream");
+}
+
+#[test]
+fn a_program_that_captures_nothing_pays_no_question() {
+    let (fake, device) = open_with(Options { capture: false, ..Options::default() });
+    let own = stream(&device);
+    device.raw_stream(own).unwrap();
+    assert!(!device.caps().capture);
+    assert!(!device.is_capturing() && device.capture_of(own).is_none());
+    assert_eq!(fake.calls("cuStreamGetCaptureInfo"), 0);
 }

@@ -148,6 +148,8 @@ fn a_users_kernel_runs_over_its_bindings() {
     let many = vec![bindings[0]; device.caps().max_bindings as usize + 1];
     assert!(matches!(refuse(&many, &push, [1; 3]), DeviceError::InvalidCall(_)));
     assert!(matches!(refuse(&bindings, &[0; 4096], [1; 3]), DeviceError::InvalidCall(_)));
+    let longer = refuse(&bindings, &[0; 8], [1; 3]);
+    assert!(matches!(longer, DeviceError::InvalidCall(_)), "a parameter too many: {longer:?}");
     assert!(matches!(refuse(&bindings, &push, [1, 70_000, 1]), DeviceError::InvalidCall(_)));
     let unaligned = Binding { place: at(segment.space, 4), ..bindings[0] };
     assert!(matches!(refuse(&[unaligned], &push, [1; 3]), DeviceError::InvalidCall(_)));

@@ -24,6 +24,15 @@ fn exported_memory_is_the_same_memory_when_imported() {
 }
 
 #[test]
+fn a_descriptor_that_is_standard_input_reaches_the_driver_under_another_number() {
+    let (fake, device) = open();
+    // The software driver exported nothing there, so it refuses; the real one refuses number 0.
+    assert!(device.import_memory(std::io::stdin().as_fd(), PAGE).is_err());
+    let asked = fake.state().memory.asked_to_import.clone();
+    assert!(matches!(asked[..], [number] if number > 2), "{asked:?}");
+}
+
+#[test]
 fn only_exportable_memory_is_exported() {
     let (_, device) = open();
     let refused = Some(DeviceError::Unsupported(Feature::Export));

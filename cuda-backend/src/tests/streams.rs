@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 use terrane_core::device::{CopyOp, Device, DeviceError, StreamId, SyncPoint};
 
 use super::{DEVICE, MIB, at, contents, is_reached, open, plain, raw, stream};
-use crate::driver::RawStream;
 
 #[test]
 fn points_of_one_stream_share_one_event() {
@@ -107,19 +106,6 @@ fn a_retired_stream_takes_no_work_and_its_points_stay_good() {
 }
 
 #[test]
-fn a_foreign_stream_that_died_early_is_settled_behind_all_work() {
-    let (fake, device) = open();
-    fake.state().work.add_stream(RawStream(0x77));
-    // SAFETY: the stream is alive in the software driver, and ends below on purpose.
-    let foreign = unsafe { device.wrap_stream(0x77) }.unwrap();
-    let point = device.mark(foreign).unwrap();
-    fake.state().work.end_stream(RawStream(0x77));
-    device.retire_stream(foreign).unwrap();
-    assert_eq!(fake.calls("cuCtxRecordEvent"), 1);
-    assert!(is_reached(&device, point));
-}
-
-#[test]
 fn streams_of_other_contexts_are_refused() {
     let (_, device) = open();
     // SAFETY: the software driver checks the handle itself.
@@ -176,6 +162,20 @@ fn a_stream_whose_handle_was_given_out_counts_as_foreign() {
     let raw = device.raw_stream(own).unwrap();
     assert!(raw != 0 && device.is_foreign(own));
     assert!({ device.mark(own).unwrap().value } > 0);
+    device.retire_stream(own).unwrap();
+    assert_eq!(device.raw_stream(own), Err(DeviceError::UnknownStream), "its handle is gone");
+}
+
+#[test]
+fn what_is_known_is_answered_without_the_driver() {
+    let (fake, device) = open();
+    let (own, segment) = (stream(&device), plain(&device, DEVICE, 2 * MIB));
+    let point = device.fill(own, at(segment.space, 0), 64, 7).unwrap();
+    assert!(is_reached(&device, point));
+    let before: u64 = fake.state().calls.values().sum();
+    assert_eq!(device.reached(own), Ok(point.value));
+    assert!(is_reached(&device, point));
+    assert_eq!(fake.state().calls.values().sum::<u64>(), before);
 }
 
 #[test]

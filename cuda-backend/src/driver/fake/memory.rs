@@ -20,6 +20,7 @@ pub(crate) struct Memory {
     /// By address: bytes, object, and the devices that have access.
     mappings: BTreeMap<u64, (u64, u64, Vec<Dev>)>,
     pub(crate) exported: HashMap<i32, u64>,
+    pub(crate) asked_to_import: Vec<i32>,
     next: u64,
 }
 
@@ -39,6 +40,7 @@ impl Default for Memory {
             objects: HashMap::new(),
             mappings: BTreeMap::new(),
             exported: HashMap::new(),
+            asked_to_import: Vec::new(),
             next: DEVICE_BASE,
         }
     }
@@ -144,6 +146,7 @@ impl Memory {
     }
 
     pub(crate) fn import(&mut self, descriptor: i32) -> Result<u64, i32> {
+        self.asked_to_import.push(descriptor);
         let id = *self.exported.get(&descriptor).ok_or(code::INVALID_VALUE)?;
         self.objects.get_mut(&id).ok_or(code::INVALID_HANDLE)?.references += 1;
         Ok(id)

@@ -3,6 +3,7 @@
 //! access to mapped pages) and fails where a test asks it to.
 
 mod memory;
+mod modules;
 mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::inner::lock;
 use memory::Memory;
+use modules::Modules;
 use work::Work;
 
 /// Pages of the software driver: small, so that tests are quick.
@@ -50,8 +52,7 @@ pub(crate) struct State {
     pub(crate) broken: Option<i32>,
     pub(crate) memory: Memory,
     pub(crate) work: Work,
-    modules: HashMap<u64, Vec<u8>>,
-    functions: HashMap<u64, (u64, String)>,
+    modules: Modules,
     next: u64,
 }
 
@@ -74,8 +75,7 @@ impl Default for FakeDriver {
             broken: None,
             memory: Memory::default(),
             work: Work::default(),
-            modules: HashMap::new(),
-            functions: HashMap::new(),
+            modules: Modules::default(),
             next: 0x1000,
         };
         Self { state: Mutex::new(state) }
@@ -96,10 +96,6 @@ impl State {
                 return;
             }
         }
-    }
-
-    fn function_name(&self, function: RawFunction) -> Option<String> {
-        self.functions.get(&function.0).map(|(_, name)| name.clone())
     }
 }
 
@@ -473,29 +469,20 @@ impl Driver for FakeDriver {
 
     fn module_load(&self, image: &[u8]) -> Answer<RawModule> {
         let mut state = self.enter("cuModuleLoadData")?;
-        if image.last() != Some(&0) || !image.windows(8).any(|part| part == b".version") {
-            return fault("cuModuleLoadData", 218);
-        }
         let id = state.next();
-        state.modules.insert(id, image.to_vec());
-        Ok(RawModule(id))
+        state.modules.load(id, image).or_else(|code| fault("cuModuleLoadData", code))
     }
 
     fn module_unload(&self, module: RawModule) -> Answer<()> {
-        let gone = self.enter("cuModuleUnload")?.modules.remove(&module.0);
-        if gone.is_some() { Ok(()) } else { fault("cuModuleUnload", code::INVALID_HANDLE) }
+        let gone = self.enter("cuModuleUnload")?.modules.unload(module);
+        gone.or_else(|code| fault("cuModuleUnload", code))
     }
 
     fn function(&self, module: RawModule, name: &str) -> Answer<RawFunction> {
         let mut state = self.enter("cuModuleGetFunction")?;
-        let entry = format!(".entry {name}(");
-        let has = |image: &Vec<u8>| image.windows(entry.len()).any(|part| part == entry.as_bytes());
-        if !state.modules.get(&module.0).is_some_and(has) {
-            return fault("cuModuleGetFunction", code::NOT_FOUND);
-        }
         let id = state.next();
-        state.functions.insert(id, (module.0, name.to_owned()));
-        Ok(RawFunction(id))
+        let found = state.modules.function(id, module, name);
+        found.or_else(|code| fault("cuModuleGetFunction", code))
     }
 
     fn allow_shared(&self, _: RawFunction, _: u32) -> Answer<()> {
@@ -503,8 +490,8 @@ impl Driver for FakeDriver {
     }
 
     fn launch(&self, launch: &Launch<'_>, stream: RawStream) -> Answer<()> {
-        let name = self.state().function_name(launch.function);
-        let Some(name) = name else { return fault("cuLaunchKernel", code::INVALID_HANDLE) };
+        let launchable = self.state().modules.launchable(launch);
+        let name = launchable.or_else(|code| fault("cuLaunchKernel", code))?;
         let (groups, params) = (launch.groups, launch.params.to_vec());
         self.submit("cuLaunchKernel", stream, work::Step::Kernel { name, groups, params })
     }

@@ -147,7 +147,8 @@ fn kernel(memory: &mut Memory, name: &str, groups: [u32; 3], params: &[u8]) -> R
         return vector_add(memory, groups, params);
     }
     let (table, tiles) = (number(params, 0), number(params, 8));
-    let (count, results) = (number(params, 16), number(params, 24));
+    // The count has 4 bytes; where a result follows, so do 4 that align it.
+    let (count, results) = (number(&[&params[16..20], &[0; 4]].concat(), 0), number(params, 24));
     if u64::from(groups[0]) > tiles {
         return Err(code::INVALID_VALUE);
     }
