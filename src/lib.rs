@@ -1,4 +1,41 @@
 //! One GPU memory allocator for CUDA and Vulkan, with live compaction that people can watch.
+//!
+//! This package opens devices of any backend ([`devices`], [`open`]) and re-exports the allocator
+//! ([`Allocator`]). Features: `cuda` and `vulkan` (both on by default; neither needs a toolkit to
+//! build, their drivers are loaded at run time), `record` (traces).
+//!
+//! ```
+//! use terrane::{Allocator, Choice, Request, StreamSpec};
+//!
+//! let opened = terrane::open(&Choice::Host)?;
+//! let alloc = Allocator::new(opened.device.clone())?;
+//! let stream = opened.device.create_stream(StreamSpec::default())?;
+//! let block = alloc.buffer(&Request::new(1 << 20, stream))?;
+//! let point = alloc.write(stream, block.handle(), 0, b"terrane!")?;
+//! alloc.wait(point, std::time::Duration::from_secs(10))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod choice;
+mod devices;
+mod open;
+
+pub use choice::{Choice, ChoiceError, Preset};
+pub use devices::{Absent, Backend, Found, Survey, devices, survey};
+pub use open::{OpenError, Opened, open};
+
 pub use terrane_core as core;
+pub use terrane_core::device::{Compute, Device, StreamSpec};
+pub use terrane_core::point::{Points, StreamId, SyncPoint};
+pub use terrane_core::{
+    Allocation, Allocator, Buffer, Config, Error, Graph, Growth, Handle, Limit, Mapped, MemoryKind,
+    Pin, Prefer, Request, Reuse, Slice, Submission, Tag, Wait,
+};
+
+#[cfg(feature = "cuda")]
+pub use terrane_cuda as cuda;
+#[cfg(feature = "record")]
+pub use terrane_trace as trace;
+#[cfg(feature = "vulkan")]
+pub use terrane_vulkan as vulkan;
