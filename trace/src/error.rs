@@ -52,6 +52,15 @@ pub enum Reason {
         "this is not a recorded trace (neither gzip nor the header `t_us,op,block,size,stream`)"
     )]
     Header,
+    /// The first line is not the header of an RMM log.
+    #[error("this is no RMM log (no header `Thread,Time,Action,Pointer,Size,Stream`)")]
+    RmmHeader,
+    /// A line of an RMM log does not have six columns.
+    #[error("{found} columns where 6 belong (Thread,Time,Action,Pointer,Size,Stream)")]
+    RmmColumns {
+        /// How many columns there are.
+        found: usize,
+    },
     /// There is a header and no event.
     #[error("the trace has a header and no event; was the recording stopped too early?")]
     NoEvents,

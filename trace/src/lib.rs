@@ -13,6 +13,7 @@
 
 mod csv;
 mod error;
+pub mod import;
 mod input;
 pub mod model;
 pub mod pickle;

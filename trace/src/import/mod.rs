@@ -1,0 +1,10 @@
+//! Files of other allocators.
+//!
+//! [`read_rmm`] turns an RMM log into a [`Trace`](crate::Trace). [`read_dump`] reads the JSON
+//! dumps of VMA and of D3D12MA: one moment, no history.
+
+mod dump;
+mod rmm;
+
+pub use dump::{Dump, DumpBlock, DumpError, DumpRange, DumpSource, read_dump};
+pub use rmm::{RmmLog, read_rmm};
