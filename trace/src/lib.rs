@@ -12,6 +12,7 @@
 //! ```
 
 mod csv;
+pub mod diagnose;
 mod error;
 pub mod import;
 mod input;

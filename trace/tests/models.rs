@@ -62,7 +62,8 @@ fn without_a_limit_every_model_serves_every_trace_and_holds_what_is_asked_for() 
             let mut held = 0;
             let mut model = ModelSpec::parse(spec).unwrap().build(None);
             let events = trace.events();
-            let outcome = replay_each(&trace, model.as_mut(), |index, reserved| {
+            let outcome = replay_each(&trace, model.as_mut(), |step, _| {
+                let (index, reserved) = (step.event, step.reserved);
                 match events[index].op {
                     Op::Alloc => held += events[index].bytes,
                     Op::FreeRequested => {}

@@ -17,7 +17,8 @@ mod vma;
 
 pub use bfc::BfcConfig;
 pub use driver::Placed;
-pub use pytorch::{Pytorch, PytorchConfig, SegmentEvent, SegmentOp};
+pub use pytorch::{FreeBlock, PlacedBlock, Pytorch, PytorchConfig, PytorchState};
+pub use pytorch::{SegmentEvent, SegmentOp};
 pub use rmm::{ArenaConfig, PoolConfig};
 pub use spec::{ModelSpec, SpecError};
 pub use vma::VmaConfig;
@@ -124,15 +125,26 @@ pub struct Outcome {
 }
 
 /// Drives `model` through `trace`.
-pub fn replay(trace: &Trace, model: &mut dyn Model) -> Outcome {
+pub fn replay<M: Model + ?Sized>(trace: &Trace, model: &mut M) -> Outcome {
     replay_each(trace, model, |_, _| {})
 }
 
-/// The same; `each` sees the index of every event and the bytes reserved after it.
-pub fn replay_each(
+/// What a model did at one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Index of the event.
+    pub event: usize,
+    /// Bytes reserved after it.
+    pub reserved: u64,
+    /// True when the model refused the request.
+    pub refused: bool,
+}
+
+/// The same; `each` sees every step and the model after it.
+pub fn replay_each<M: Model + ?Sized>(
     trace: &Trace,
-    model: &mut dyn Model,
-    mut each: impl FnMut(usize, u64),
+    model: &mut M,
+    mut each: impl FnMut(Step, &M),
 ) -> Outcome {
     let mut outcome = Outcome {
         peak_requested: 0,
@@ -146,10 +158,12 @@ pub fn replay_each(
     };
     let mut held = 0u64;
     for (index, event) in trace.iter().enumerate() {
+        let mut refused = false;
         match event.op {
             Op::Alloc => {
                 let (block, bytes, stream) = (event.block, event.bytes, event.stream);
-                if !model.alloc(Request { block, bytes, stream }) {
+                refused = !model.alloc(Request { block, bytes, stream });
+                if refused {
                     outcome.failures += 1;
                     let reserved = model.reserved();
                     let failure = Failure { event: index as u64, bytes, stream, held, reserved };
@@ -168,7 +182,7 @@ pub fn replay_each(
         if reserved > outcome.peak_reserved {
             (outcome.peak_reserved, outcome.peak_event) = (reserved, index as u64);
         }
-        each(index, reserved);
+        each(Step { event: index, reserved, refused }, model);
     }
     outcome.reserved_at_end = model.reserved();
     outcome.retries = model.retries();

@@ -23,6 +23,11 @@ impl Pending {
         self.at.take(block).and_then(|sequence| self.in_order.remove(&sequence)).is_some()
     }
 
+    /// The pending blocks, in the order of their requests.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.in_order.values().copied()
+    }
+
     /// Completes all, as waiting for every stream does.
     pub(super) fn complete_all(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.in_order).into_values().collect()

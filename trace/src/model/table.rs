@@ -19,6 +19,10 @@ impl<T> Table<T> {
         self.0[slot] = Some(value);
     }
 
+    pub(super) fn get(&self, block: u32) -> Option<&T> {
+        self.0.get(block as usize)?.as_ref()
+    }
+
     pub(super) fn take(&mut self, block: u32) -> Option<T> {
         self.0.get_mut(block as usize)?.take()
     }

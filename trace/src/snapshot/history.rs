@@ -56,6 +56,8 @@ pub struct Attempt {
 pub struct SegmentChange {
     /// Number of events of the trace that came before.
     pub before_event: usize,
+    /// Entry of the history.
+    pub entry: usize,
     /// What happened.
     pub event: SegmentEvent,
 }
@@ -181,7 +183,8 @@ impl Walk {
         let before_event = self.builder.len();
         let segment = |op| {
             let TraceEntry { address, bytes, stream, .. } = *entry;
-            SegmentChange { before_event, event: SegmentEvent { op, address, bytes, stream } }
+            let event = SegmentEvent { op, address, bytes, stream };
+            SegmentChange { before_event, entry: at, event }
         };
         match entry.action {
             Action::Alloc => self.alloc(entry, Some(at))?,

@@ -86,31 +86,39 @@ impl PytorchConfig {
     /// The text for `PYTORCH_CUDA_ALLOC_CONF` that gives these settings; empty for the default.
     #[must_use]
     pub fn to_conf(&self) -> String {
-        let default = Self::default();
-        let mut items = Vec::new();
-        if self.expandable_segments {
-            items.push("expandable_segments:True".to_owned());
-        }
-        if let Some(bytes) = self.max_split_bytes {
-            items.push(format!("max_split_size_mb:{}", bytes / MIB));
-        }
-        if self.max_non_split_rounding_bytes != default.max_non_split_rounding_bytes {
-            let mebibytes = self.max_non_split_rounding_bytes / MIB;
-            items.push(format!("max_non_split_rounding_mb:{mebibytes}"));
-        }
-        if self.large_segment_bytes != default.large_segment_bytes {
-            items.push(format!("large_segment_size_mb:{}", self.large_segment_bytes / MIB));
-        }
-        if self.gc_threshold > 0.0 {
-            items.push(format!("garbage_collection_threshold:{}", self.gc_threshold));
-        }
-        if self.memory_fraction < 1.0 {
-            items.push(format!("per_process_memory_fraction:{}", self.memory_fraction));
-        }
-        if self.roundup_divisions != default.roundup_divisions {
-            items.push(format!("roundup_power2_divisions:{}", self.divisions_text()));
-        }
+        let items = self.to_options();
+        let items: Vec<String> =
+            items.iter().map(|(key, value)| format!("{key}:{value}")).collect();
         items.join(",")
+    }
+
+    /// The settings that differ from the default, by PyTorch's names.
+    #[must_use]
+    pub fn to_options(&self) -> Vec<(&'static str, String)> {
+        let default = Self::default();
+        let mut options = Vec::new();
+        let mut option = |differs: bool, key: &'static str, value: String| {
+            if differs {
+                options.push((key, value));
+            }
+        };
+        let mebibytes = |bytes: u64| (bytes / MIB).to_string();
+        let (waste, segment) = (self.max_non_split_rounding_bytes, self.large_segment_bytes);
+        let limit = self.max_split_bytes;
+        option(self.expandable_segments, "expandable_segments", "True".to_owned());
+        option(limit.is_some(), "max_split_size_mb", mebibytes(limit.unwrap_or(0)));
+        option(
+            waste != default.max_non_split_rounding_bytes,
+            "max_non_split_rounding_mb",
+            mebibytes(waste),
+        );
+        option(segment != default.large_segment_bytes, "large_segment_size_mb", mebibytes(segment));
+        let (threshold, fraction) = (self.gc_threshold, self.memory_fraction);
+        option(threshold > 0.0, "garbage_collection_threshold", threshold.to_string());
+        option(fraction < 1.0, "per_process_memory_fraction", fraction.to_string());
+        let rounds = self.roundup_divisions != default.roundup_divisions;
+        option(rounds, "roundup_power2_divisions", self.divisions_text());
+        options
     }
 
     /// How far the model may be believed with these settings.

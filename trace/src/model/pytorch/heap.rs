@@ -1,7 +1,7 @@
 //! Blocks of PyTorch's allocator: cut from segments, linked to their neighbours, cached in
 //! ordered sets while free.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Index of a block in [`Heap`].
 pub(super) type Index = u32;
@@ -181,9 +181,19 @@ impl Heap {
     }
 
     /// Every block that exists.
-    #[cfg(test)]
     pub(super) fn indices_in_use(&self) -> impl Iterator<Item = Index> {
-        (0..self.blocks.len() as Index).filter(|index| !self.unused.contains(index))
+        let unused: HashSet<Index> = self.unused.iter().copied().collect();
+        (0..self.blocks.len() as Index).filter(move |index| !unused.contains(index))
+    }
+
+    /// The first block of every segment.
+    pub(super) fn segment_starts(&self) -> impl Iterator<Item = Index> {
+        self.indices_in_use().filter(|index| self.get(*index).prev == NONE)
+    }
+
+    /// The block after one, in its segment.
+    pub(super) fn following(&self, index: Index) -> Option<Index> {
+        Some(self.get(index).next).filter(|next| *next != NONE)
     }
 
     fn insert(&mut self, block: Block) -> Index {

@@ -10,8 +10,10 @@ mod config;
 mod expandable;
 mod heap;
 mod release;
+mod state;
 
 pub use config::PytorchConfig;
+pub use state::{FreeBlock, PlacedBlock, PytorchState};
 
 use super::driver::Driver;
 use super::pending::Pending;
