@@ -306,3 +306,16 @@ fn a_kernel_runs_over_more_workgroups_in_a_row_than_the_driver_takes() {
         assert_eq!(device.fetch_words(stream, at(plain.space, 0), 1), [groups]);
     }
 }
+
+#[test]
+fn what_calls_cost_is_measured_when_a_device_is_opened_and_nothing_is_left_behind() {
+    let Some(device) = bench_with(OpenOptions::default()) else { return };
+    let costs = device.caps().costs;
+    println!("{costs:?}, prefer gather: {}", device.caps().prefer_gather);
+    assert!(costs.copy.ns(64 * MIB) > 0.0 && costs.gather.ns(64 * MIB) > 0.0);
+    assert!(costs.plain_create.ns(MIB) > 0.0 && costs.plain_release.ns(MIB) > 0.0);
+    assert_eq!(costs.page_map.ns(2 * MIB) > 0.0, device.paging().is_some());
+    assert_eq!(device.memory_objects(), 0);
+    let faster = costs.gather.ns(64 * MIB) < costs.copy.ns(64 * MIB);
+    assert_eq!(device.caps().prefer_gather, faster);
+}

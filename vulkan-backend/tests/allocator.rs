@@ -1,0 +1,127 @@
+//! The allocator over a Vulkan device.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a failed test panics
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bench, bench};
+use terrane_core::device::{Device, Region, StreamId};
+use terrane_core::{Allocator, Buffer, Config, Growth, Request, Slice};
+
+const MIB: u64 = 1 << 20;
+
+fn allocator(device: &Bench) -> Allocator {
+    Allocator::new(Arc::new(device.0.clone())).unwrap()
+}
+
+/// A pseudo-random sequence; the seed is printed and can be given as TERRANE_SEED.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = std::env::var("TERRANE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11);
+        println!("run again with TERRANE_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// 4 KiB to 16 MiB, every power of two as likely as every other.
+    fn size(&mut self) -> u64 {
+        let base = 4096 << self.below(12);
+        base + self.below(base + 1)
+    }
+}
+
+#[test]
+fn ten_thousand_buffers_made_and_dropped_at_random_live_in_few_memory_objects() {
+    let Some(device) = bench() else { return };
+    // What the allocator chooses by itself where memory objects are dear, as on real GPUs.
+    let mut config = Config::for_device(device.caps());
+    config.growth = Growth::Proportional { min_bytes: 16 * MIB, max_bytes: 256 * MIB };
+    let alloc = Allocator::with_config(Arc::new(device.0.clone()), config).unwrap();
+    let stream = device.stream();
+    let mut random = Random::new();
+    let mut live: Vec<Buffer> = Vec::new();
+    let (mut bytes, mut most, mut failed) = (0, 0, 0);
+    for _ in 0..10_000 {
+        let size = random.size();
+        while bytes + size > 768 * MIB {
+            let gone = live.swap_remove(random.below(live.len() as u64) as usize);
+            bytes -= gone.bytes();
+        }
+        match alloc.buffer(&Request::new(size, stream)) {
+            Ok(buffer) => {
+                bytes += buffer.bytes();
+                live.push(buffer);
+            }
+            Err(error) => {
+                println!("{error}");
+                failed += 1;
+            }
+        }
+        most = most.max(device.memory_objects());
+    }
+    println!("at most {most} memory objects for 768 MiB of live buffers");
+    assert_eq!(failed, 0);
+    assert!(most <= 40, "{most} memory objects");
+    drop(live);
+    alloc.check().unwrap();
+}
+
+fn region(buffer: &Buffer, seed: u64) -> Region {
+    let pin = buffer.pin().unwrap();
+    Region { place: pin.at().place, bytes: buffer.bytes() / 4 * 4, seed }
+}
+
+#[test]
+fn blocks_keep_their_contents_while_others_come_and_go() {
+    let Some(device) = bench() else { return };
+    let alloc = allocator(&device);
+    let streams: Vec<StreamId> = (0..3).map(|_| device.stream()).collect();
+    let compute = device.compute().unwrap();
+    let mut random = Random::new();
+    let mut live: Vec<(Buffer, u64, StreamId)> = Vec::new();
+    for seed in 0..300 {
+        let stream = streams[seed as usize % 3];
+        let size = random.size().min(MIB);
+        let buffer = alloc.buffer(&Request::new(size, stream)).unwrap();
+        alloc.insert_waits(stream, buffer.waits()).unwrap();
+        compute.fill_pattern(stream, &[region(&buffer, seed)]).unwrap();
+        live.push((buffer, seed, stream));
+        if live.len() > 24 {
+            live.swap_remove(random.below(24) as usize);
+        }
+    }
+    for (buffer, seed, stream) in &live {
+        let ticket = compute.verify(*stream, &[region(buffer, *seed)]).unwrap();
+        device.wait(ticket.point);
+        assert_eq!(compute.take_report(ticket).unwrap(), [0], "the block of seed {seed}");
+    }
+    drop(live);
+    alloc.check().unwrap();
+}
+
+#[test]
+fn a_block_gives_a_vk_buffer_of_its_own_at_its_place() {
+    let Some(device) = bench() else { return };
+    let alloc = allocator(&device);
+    let stream = device.stream();
+    let bytes = 4 * MIB;
+    let buffer = alloc.buffer(&Request::new(bytes, stream)).unwrap();
+    let view = alloc.view(buffer.handle()).unwrap();
+    assert_eq!(alloc.view(buffer.handle()).unwrap(), view, "one view a block");
+    let point = alloc.write(stream, buffer.handle(), 4096, b"seen by all").unwrap();
+    alloc.wait(point, Duration::from_secs(10)).unwrap();
+    let ticket = alloc.read(stream, Slice::read(buffer.handle()).part(4096, 11)).unwrap();
+    alloc.wait(ticket.point, Duration::from_secs(10)).unwrap();
+    assert_eq!(alloc.take_read(ticket).unwrap(), b"seen by all");
+    drop(buffer);
+}
