@@ -147,8 +147,8 @@ impl Inner {
             return Err(Error::TableFull);
         };
         let pool = &mut state.pools[usize::from(number)];
-        pool.ranges.set_owner(node, key.index());
-        let (class, offset) = (pool.key.class.0, pool.ranges.offset(node));
+        pool.set_owner(node, key.index());
+        let (class, offset) = (pool.key.class.0, pool.offset(node));
         if !waits.is_empty() {
             state.waits.insert(key.index(), waits.clone());
             state.counters.waits += 1;

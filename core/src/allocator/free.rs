@@ -105,7 +105,7 @@ impl Inner {
         let key = handle.key_for(self.id)?;
         let mut state = self.lock();
         let block = *state.block(key)?;
-        state.pool_mut(&block).ranges.points_mut(block.node).merge(points);
+        state.pool_mut(&block).add_uses(block.node, points);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Inner {
             points.insert(self.device.mark(block.stream)?);
         }
         if block.holds > 0 {
-            state.pool_mut(&block).ranges.points_mut(block.node).merge(&points);
+            state.pool_mut(&block).add_uses(block.node, &points);
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             return Ok(());
         }
@@ -177,14 +177,12 @@ impl State {
         let reached = std::mem::take(&mut self.reached);
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, class) = (pool.kind, pool.key.class.0);
-        let bytes = pool.ranges.bytes(block.node);
-        let uses = pool.ranges.points_mut(block.node);
-        points.merge(uses);
+        let bytes = pool.bytes(block.node);
+        points.merge(&pool.take_uses(block.node));
         points.retain(|point| {
             let (stream, value) = (point.stream, point.value);
             reached.get(&stream).is_none_or(|&reached| value > reached)
         });
-        *uses = points.clone();
         self.reached = reached;
         let done = points.is_empty();
         let view = self.retire_view(key, &block, &points);
@@ -270,7 +268,7 @@ impl State {
             .pools
             .iter()
             .filter(|pool| pool.key.graph.is_none())
-            .flat_map(|pool| pool.ranges.awaited_points())
+            .flat_map(|pool| pool.awaited_points())
             .collect();
         points.extend(self.retired_views.iter().flat_map(|view| view.uses.iter()));
         points.retain(|point| point.value != u64::MAX);

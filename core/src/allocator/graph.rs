@@ -76,7 +76,7 @@ impl super::state::State {
         let mut released: Vec<(crate::device::MemoryKind, u64)> = Vec::new();
         for pool in self.pools.iter_mut().filter(|pool| pool.key.graph == Some(graph)) {
             // Only points of the capture are in there: none of them names submitted work.
-            let done = pool.ranges.reap(&mut |_| true);
+            let done = pool.reap(&|_| u64::MAX);
             released.push((pool.kind, done));
         }
         for (kind, done) in released {

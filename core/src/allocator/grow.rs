@@ -172,21 +172,18 @@ impl Inner {
         let request = crate::request::Request::new(bytes, block.stream);
         let Layout { bytes: rounded, .. } = request.layout(self.caps().binding_align, limit)?;
         let pool = state.pool(&block);
-        let before = pool.ranges.bytes(block.node);
+        let before = pool.bytes(block.node);
         if rounded <= before {
             return self
                 .note_resized(&mut state, key, before, before, bytes)
                 .map(|()| Points::NONE);
         }
-        let growth = pool.ranges.growth(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
+        let growth = pool.growth(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
         state.check_tag_limit(block.tag, rounded - before)?;
         let pool = state.pool_mut(&block);
         let kind = pool.kind;
-        let pending = pool.pending();
-        pool.ranges.grow_in_place(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
-        pool.ranges.points_mut(block.node).merge(&growth);
-        let after = pool.pending();
-        state.count_done(kind, pending - after);
+        let taken_over = pool.grow_in_place(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
+        state.count_done(kind, taken_over);
         let waits = growth.without(block.stream);
         if !waits.is_empty() {
             state.add_waits(key, &waits);

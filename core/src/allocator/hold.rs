@@ -124,7 +124,7 @@ impl Allocator {
             let at = state.hold(key)?;
             let block = *state.block(key)?;
             state.block_mut(key)?.flags |= flag::MAPPED;
-            let mut uses = state.pool(&block).ranges.points(block.node).clone();
+            let mut uses = state.pool(&block).uses(block.node).clone();
             uses.merge(&state.waits.get(&key.index()).cloned().unwrap_or_default());
             (at, uses)
         };
@@ -169,7 +169,7 @@ impl Inner {
             block.holds = block.holds.saturating_sub(1);
             let block = *block;
             if let Some(point) = point {
-                state.pool_mut(&block).ranges.points_mut(block.node).insert(point);
+                state.pool_mut(&block).add_use(block.node, point);
             }
             if block.holds == 0 && block.has(flag::FREE_LATER) {
                 views.extend(state.release(key, Points::NONE));
@@ -216,7 +216,7 @@ impl State {
         Ok(Resolved {
             place: pool.place(block.node),
             address: pool.address(block.node),
-            bytes: pool.ranges.bytes(block.node),
+            bytes: pool.bytes(block.node),
             view: if block.has(flag::HAS_VIEW) {
                 self.views.get(&key.index()).copied()
             } else {

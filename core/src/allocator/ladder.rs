@@ -268,11 +268,9 @@ impl Inner {
             let left = heap.map_or(0, |heap| state.budget.left(heap));
             shortage.budget_left = shortage.budget_left.max(left);
             for pool in state.pools_of(class) {
-                let ranges = &pool.ranges;
-                shortage.largest_free = shortage.largest_free.max(ranges.largest_run());
-                shortage.total_free += ranges.total_free();
-                shortage.pending +=
-                    ranges.total_free() - ranges.home_free(crate::range::Home::Done);
+                shortage.largest_free = shortage.largest_free.max(pool.largest_free());
+                shortage.total_free += pool.free_bytes();
+                shortage.pending += pool.pending();
                 shortage.reserved += pool.reserved.current;
             }
         }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
 use crate::id::Key;
 use crate::point::Points;
-use crate::range::{Home, NodeView, State as RangeState};
+use crate::pool::{Part, Pool};
 use crate::request::Tag;
 use crate::stats::{Stats, TagStats};
 
@@ -254,8 +254,8 @@ impl Allocator {
 impl State {
     pub(super) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        let done: u64 = self.pools.iter().map(|pool| pool.ranges.home_free(Home::Done)).sum();
-        let free: u64 = self.pools.iter().map(|pool| pool.ranges.total_free()).sum();
+        let pending: u64 = self.pools.iter().map(Pool::pending).sum();
+        let free: u64 = self.pools.iter().map(Pool::free_bytes).sum();
         let live = counters.total.blocks.current;
         let average = counters.total.allocated.current.checked_div(live).unwrap_or(0);
         Stats {
@@ -266,9 +266,9 @@ impl State {
             kinds: counters.kinds,
             tags: counters.tags.clone(),
             size_classes: counters.classes.clone(),
-            pending: free - done,
+            pending,
             free,
-            largest_free: self.pools.iter().map(|p| p.ranges.largest_run()).max().unwrap_or(0),
+            largest_free: self.pools.iter().map(Pool::largest_free).max().unwrap_or(0),
             stranded: self.pools.iter().map(|pool| pool.stranded(average)).sum(),
             charged: self.budget.charged(),
             out_of_memory: counters.out_of_memory,
@@ -297,7 +297,7 @@ impl State {
         BlockInfo {
             handle: Handle { key, allocator },
             requested: self.requested(block),
-            allocated: pool.ranges.bytes(block.node),
+            allocated: pool.bytes(block.node),
             kind: pool.kind,
             stream: block.stream,
             tag: block.tag,
@@ -307,7 +307,7 @@ impl State {
             place: pool.place(block.node),
             holds: u32::from(block.holds),
             movable: block.has(flag::MOVABLE),
-            uses: pool.ranges.points(block.node).clone(),
+            uses: pool.uses(block.node).clone(),
         }
     }
 
@@ -319,25 +319,21 @@ impl State {
     ) -> Option<SegmentInfo> {
         let pool = &self.pools[pool];
         let segment = pool.segment(id)?;
-        let part = |node: NodeView<'_>| BlockView {
-            offset: node.offset,
-            bytes: node.bytes,
-            block: (node.state == RangeState::Live)
-                .then(|| self.blocks.at(node.owner))
-                .flatten()
+        let part = |part: Part| BlockView {
+            offset: part.offset,
+            bytes: part.bytes,
+            block: part
+                .owner
+                .and_then(|slot| self.blocks.at(slot))
                 .map(|(key, block)| self.describe(allocator, key, block)),
-            pending: if node.state == RangeState::Free {
-                node.points.clone()
-            } else {
-                Points::NONE
-            },
+            pending: part.pending,
         };
         Some(SegmentInfo {
             space: segment.plain.space,
             class: pool.key.class,
             kind: pool.kind,
             bytes: segment.plain.bytes,
-            parts: pool.ranges.iter(id).map(part).collect(),
+            parts: pool.parts(id).into_iter().map(part).collect(),
         })
     }
 
@@ -362,36 +358,28 @@ impl State {
     /// The walk over INV-ALLOC-1 to INV-ALLOC-4 (docs/invariants.md). O(n).
     fn check(&self) -> Result<(), String> {
         for pool in &self.pools {
-            pool.ranges.check().map_err(|violation| violation.to_string())?;
+            pool.check()?;
         }
         let (mut requested, mut allocated) = (0, 0);
         for (key, block) in self.blocks.iter() {
-            let ranges = &self.pool(block).ranges;
-            let is_live = ranges.state(block.node) == RangeState::Live;
-            if !is_live || ranges.owner(block.node) != key.index() {
+            let pool = self.pool(block);
+            if !pool.is_owned_by(block.node, key.index()) {
                 return Err(format!("INV-ALLOC-1: block {key:?} and its range disagree"));
             }
             requested += self.requested(block);
-            allocated += ranges.bytes(block.node);
+            allocated += pool.bytes(block.node);
         }
-        let live: usize = self.pools.iter().map(Self::live_ranges).sum();
+        let live: usize = self.pools.iter().map(Pool::live_ranges).sum();
         if live != self.blocks.len() {
             return Err(format!("INV-ALLOC-2: {live} live ranges, {} blocks", self.blocks.len()));
         }
-        let active = allocated + self.pools.iter().map(crate::pool::Pool::pending).sum::<u64>();
+        let active = allocated + self.pools.iter().map(Pool::pending).sum::<u64>();
         let reserved = self.pools.iter().map(|pool| pool.reserved.current).sum();
         let counters = &self.counters;
         equal("INV-ALLOC-3", "requested", requested, counters.total.requested.current)?;
         equal("INV-ALLOC-3", "allocated", allocated, counters.total.allocated.current)?;
         equal("INV-ALLOC-3", "active", active, counters.active.current)?;
         equal("INV-ALLOC-4", "reserved", reserved, counters.reserved.current)
-    }
-
-    fn live_ranges(pool: &crate::pool::Pool) -> usize {
-        pool.segments()
-            .flat_map(|(id, _)| pool.ranges.iter(id))
-            .filter(|node| node.state == RangeState::Live)
-            .count()
     }
 }
 
@@ -411,7 +399,7 @@ impl Drop for Inner {
         let live: Points = state
             .blocks
             .iter()
-            .flat_map(|(_, block)| state.pool(block).ranges.points(block.node).iter())
+            .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
             .filter(|point| point.value != u64::MAX)
             .collect();
         let views: Vec<_> = state.views.values().copied().collect();

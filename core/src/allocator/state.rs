@@ -236,7 +236,7 @@ impl State {
 
     /// Bytes asked for by a block.
     pub fn requested(&self, block: &Block) -> u64 {
-        self.pool(block).ranges.bytes(block.node).saturating_sub(u64::from(block.pad))
+        self.pool(block).bytes(block.node).saturating_sub(u64::from(block.pad))
     }
 
     /// Counts a block that has become live.
@@ -316,9 +316,7 @@ impl State {
             let reached = &self.reached;
             let pool = &mut self.pools[at];
             let kind = pool.kind;
-            let done = pool.ranges.reap(&mut |point| {
-                reached.get(&point.stream).is_some_and(|&reached| point.value <= reached)
-            });
+            let done = pool.reap(&|stream| reached.get(&stream).copied().unwrap_or(0));
             let class = pool.key.class;
             if done > 0 {
                 self.count_done(kind, done);
@@ -330,12 +328,8 @@ impl State {
 
     /// Streams that free memory, retired views or deferred frees still wait for.
     pub fn awaited_streams(&self) -> Vec<StreamId> {
-        let mut streams: Vec<StreamId> = self
-            .pools
-            .iter()
-            .flat_map(|pool| pool.ranges.awaited_points())
-            .map(|p| p.stream)
-            .collect();
+        let mut streams: Vec<StreamId> =
+            self.pools.iter().flat_map(|pool| pool.awaited_points()).map(|p| p.stream).collect();
         streams.extend(self.retired_views.iter().flat_map(|v| v.uses.iter().map(|p| p.stream)));
         streams.sort_unstable();
         streams.dedup();

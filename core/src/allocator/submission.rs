@@ -238,7 +238,7 @@ impl State {
             waits.merge(points);
         }
         if stream != block.stream && self.is_first_use(key, stream) {
-            let uses = self.pool(&block).ranges.points(block.node);
+            let uses = self.pool(&block).uses(block.node);
             waits.merge(&uses.iter().filter(|point| point.stream == block.stream).collect());
         }
         waits.retain(|point| point.stream != stream && point.value != u64::MAX);

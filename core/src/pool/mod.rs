@@ -7,10 +7,24 @@
 mod growth;
 
 use crate::device::{ClassId, HeapId, MemoryKind, Place, Plain, SpaceId};
-use crate::point::{Points, StreamId};
+use crate::point::{Points, StreamId, SyncPoint};
 use crate::range::{Fit, Home, Join, NodeId, Ranges, SegmentId, State};
 use crate::request::{Layout, Tag};
 use crate::stats::Counter;
+
+/// Where a block's range is, as its pool names it.
+pub(crate) type Spot = NodeId;
+
+/// A part of a segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub offset: u64,
+    pub bytes: u64,
+    /// The slot of the live block there.
+    pub owner: Option<u32>,
+    /// What a free range still waits for.
+    pub pending: Points,
+}
 
 pub use growth::Growth;
 pub(crate) use growth::{Situation, segment_sizes};
@@ -78,7 +92,7 @@ pub(crate) struct Pool {
     pub key: PoolKey,
     pub heap: HeapId,
     pub kind: MemoryKind,
-    pub ranges: Ranges,
+    ranges: Ranges,
     segments: Vec<Option<Segment>>,
     /// Bytes of its memory objects.
     pub reserved: Counter,
@@ -126,6 +140,100 @@ impl Pool {
         let hole = self.ranges.find_waiting(bytes, align, Some(stream));
         hole.map(Room::Hole)
             .or_else(|| self.ranges.find_join_for(bytes, align, Some(stream)).map(Room::Joined))
+    }
+
+    /// Bytes of a block.
+    pub fn bytes(&self, spot: Spot) -> u64 {
+        self.ranges.bytes(spot)
+    }
+
+    /// What those who used a block, or its range before it, may still be doing.
+    pub fn uses(&self, spot: Spot) -> &Points {
+        self.ranges.points(spot)
+    }
+
+    /// Records uses of a block.
+    pub fn add_uses(&mut self, spot: Spot, points: &Points) {
+        self.ranges.points_mut(spot).merge(points);
+    }
+
+    /// Records one use of a block.
+    pub fn add_use(&mut self, spot: Spot, point: SyncPoint) {
+        self.ranges.points_mut(spot).insert(point);
+    }
+
+    /// Takes the recorded uses away: they are handed to [`free`](Self::free) with others.
+    pub fn take_uses(&mut self, spot: Spot) -> Points {
+        std::mem::take(self.ranges.points_mut(spot))
+    }
+
+    /// Names the block that a range belongs to, by its slot.
+    pub fn set_owner(&mut self, spot: Spot, slot: u32) {
+        self.ranges.set_owner(spot, slot);
+    }
+
+    /// Whether a range is live and belongs to the block in `slot`.
+    pub fn is_owned_by(&self, spot: Spot, slot: u32) -> bool {
+        self.ranges.state(spot) == State::Live && self.ranges.owner(spot) == slot
+    }
+
+    /// Takes in what is reached: `reached` tells the last value of a stream known to be. Gives
+    /// the bytes that nothing is ordered before any more.
+    pub fn reap(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
+        self.ranges.reap(&mut |point| point.value <= reached(point.stream))
+    }
+
+    /// Points that free ranges wait for: at least the first of each stream.
+    pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
+        self.ranges.awaited_points()
+    }
+
+    /// All free bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.ranges.total_free()
+    }
+
+    /// The largest free range, neighbours behind different waits joined.
+    pub fn largest_free(&self) -> u64 {
+        self.ranges.largest_run()
+    }
+
+    /// What growing a block in place would have to wait for; `None` when there is no room.
+    pub fn growth(&self, spot: Spot, bytes: u64) -> Option<Points> {
+        self.ranges.growth(spot, bytes)
+    }
+
+    /// Grows a block in place as [`growth`](Self::growth) said it can; the points stay recorded
+    /// on it. Gives the bytes taken over that were pending.
+    pub fn grow_in_place(&mut self, spot: Spot, bytes: u64) -> Option<u64> {
+        let before = self.pending();
+        let points = self.ranges.grow_in_place(spot, bytes)?;
+        self.ranges.points_mut(spot).merge(&points);
+        Some(before - self.pending())
+    }
+
+    /// The parts of a segment in order of address.
+    pub fn parts(&self, id: SegmentId) -> Vec<Part> {
+        let part = |node: crate::range::NodeView<'_>| Part {
+            offset: node.offset,
+            bytes: node.bytes,
+            owner: (node.state == State::Live).then_some(node.owner),
+            pending: if node.state == State::Free { node.points.clone() } else { Points::NONE },
+        };
+        self.ranges.iter(id).map(part).collect()
+    }
+
+    /// Live ranges. O(n).
+    pub fn live_ranges(&self) -> usize {
+        self.segments()
+            .flat_map(|(id, _)| self.ranges.iter(id))
+            .filter(|node| node.state == State::Live)
+            .count()
+    }
+
+    /// Walks everything. O(n).
+    pub fn check(&self) -> Result<(), String> {
+        self.ranges.check().map_err(|violation| violation.to_string())
     }
 
     /// Free bytes that work is still ordered before.
@@ -245,6 +353,11 @@ impl Pool {
     /// Segments there are.
     pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         self.ranges.segments().filter_map(|id| Some((id, self.segment(id)?)))
+    }
+
+    /// First byte of a block in its segment.
+    pub fn offset(&self, spot: Spot) -> u64 {
+        self.ranges.offset(spot)
     }
 
     /// Where a block is.
