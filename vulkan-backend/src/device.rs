@@ -23,7 +23,7 @@ use crate::memory::staging::{Chunk, Staging, Way};
 use crate::memory::views::{self, Views};
 use crate::memory::{budget::Budget, heaps, host, plain};
 use crate::open::caps::{Probe, caps};
-use crate::open::{OpenOptions, Survey};
+use crate::open::{OpenOptions, Survey, Tuning};
 use crate::stream::{Queue, Streams};
 use crate::work::builtin::PendingReport;
 use crate::work::kernels::Kernels;
@@ -44,6 +44,7 @@ pub struct Shared {
     pub caps: Caps,
     pub start: Instant,
     pub survey: Survey,
+    pub tuning: Tuning,
     pub reads: Tickets<(Vec<Chunk>, u64)>,
     pub reports: Tickets<PendingReport>,
     pub kernels: Kernels,
@@ -97,6 +98,7 @@ impl VulkanDevice {
             objects: Arc::new(Objects::new(Arc::clone(&driver), caps.max_memory_objects)),
             caps,
             survey,
+            tuning: options.tuning,
             staging,
             fixed,
             buffers,

@@ -40,8 +40,8 @@ pub use error::OpenError;
 pub use memory::budget::Budget;
 pub use memory::images::Image;
 pub use open::{
-    Features, HostQueue, OpenOptions, Part, Parts, Role, Selector, Wanted, WantedQueue, list, open,
-    wanted,
+    Features, HostQueue, OpenOptions, Part, Parts, Role, Selector, Tuning, Wanted, WantedQueue,
+    list, open, wanted,
 };
 pub use stream::{QueueLock, WrappedTimeline};
 pub use work::timed::{Timed, Timing};

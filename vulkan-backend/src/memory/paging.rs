@@ -79,7 +79,11 @@ impl Shared {
             return Err(DeviceError::TooLarge { bytes, limit: caps.max_space_bytes });
         }
         let piece = self.pages.piece(bytes, caps.space_bytes)?;
-        let buffer = self.buffers.create(bytes, SPARSE, false).map_err(|error| match error {
+        let flags = match self.tuning.unaliased {
+            true => SPARSE & !vk::BufferCreateFlags::SPARSE_ALIASED,
+            false => SPARSE,
+        };
+        let buffer = self.buffers.create(bytes, flags, false).map_err(|error| match error {
             DeviceError::OutOfMemory { bytes } => DeviceError::OutOfAddressSpace { bytes },
             other => other,
         })?;

@@ -74,6 +74,16 @@ impl Selector {
     }
 }
 
+/// Choices that a program has no reason to make; zero and false mean what is usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes that one workgroup of a built-in kernel works on.
+    pub tile_bytes: u64,
+    /// Make paged segments without the alias flag. Pages must not be mapped twice then, and there
+    /// are no views of them.
+    pub unaliased: bool,
+}
+
 /// How to open a device.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
@@ -92,6 +102,8 @@ pub struct OpenOptions {
     pub skip_calibration: bool,
     /// What [`VulkanDevice::pipeline_cache`] gave in an earlier run; wrong data does no harm.
     pub pipeline_cache: Vec<u8>,
+    /// What is otherwise chosen, for measurements.
+    pub tuning: Tuning,
     /// Makes driver calls fail, for tests.
     pub faults: Option<Arc<dyn Faults>>,
 }

@@ -50,7 +50,8 @@ impl Shared {
     ) -> Result<SyncPoint, DeviceError> {
         self.check_compute(stream)?;
         let pipeline = self.kernels.builtin(Builtin::Fill)?;
-        let plan = tiles::plan(&self.spaces, regions, self.window(), u64::MAX)?;
+        let plan =
+            tiles::plan(&self.spaces, regions, self.window(), u64::MAX, self.tuning.tile_bytes)?;
         let (steps, tables) = self.steps(&plan)?;
         let point = self.streams.submit_timed(stream, stamps, |recorder| {
             for (_, data, table) in &steps {
@@ -77,7 +78,8 @@ impl Shared {
         let pipeline = self.kernels.builtin(which)?;
         let words = if which == Builtin::Checksum { 2 } else { 1 };
         let per_chunk = MAX_CHUNK / (4 * words);
-        let plan = tiles::plan(&self.spaces, regions, self.window(), per_chunk)?;
+        let plan =
+            tiles::plan(&self.spaces, regions, self.window(), per_chunk, self.tuning.tile_bytes)?;
         let (steps, tables) = self.steps(&plan)?;
         let (local, down) = self.result_chunks(plan.slots.len() as u64, words)?;
         let point = self.streams.submit_timed(stream, stamps, |recorder| {

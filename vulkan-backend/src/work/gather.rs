@@ -31,7 +31,7 @@ impl Shared {
         self.check_compute(stream)?;
         let pairs = transfer::pairs(&self.spaces, ops, UNIT)?;
         let total: u64 = ops.iter().fold(0, |sum, op| sum.saturating_add(op.bytes));
-        let most = tiles::tile(total);
+        let most = tiles::tile(total, self.tuning.tile_bytes);
         let point = if self.caps.addresses {
             self.gather_by_address(stream, &pairs, most, stamps)?
         } else {

@@ -11,8 +11,9 @@ use crate::memory::space::{Range, Spaces};
 const MAX_WINDOW: u64 = 1 << 30;
 const MIN_TILE: u64 = 32 << 10;
 const MAX_TILE: u64 = 512 << 10;
-/// Tiles that keep every multiprocessor busy.
-const PLENTY: u64 = 1 << 16;
+/// The most tiles before they grow. Small tiles keep what runs at once close together in memory:
+/// on an H200, tiles of 512 KiB reached a third of the speed that tiles of 32 and 64 KiB did.
+const PLENTY: u64 = 1 << 21;
 
 /// Bytes of a window where a binding can have `limit`.
 pub fn window(limit: u64) -> u64 {
@@ -20,8 +21,11 @@ pub fn window(limit: u64) -> u64 {
     if limit >= MIN_TILE { limit / MIN_TILE * MIN_TILE } else { limit / 256 * 256 }
 }
 
-/// Bytes of a tile when `total` bytes are to be worked on.
-pub fn tile(total: u64) -> u64 {
+/// Bytes of a tile when `total` bytes are to be worked on; `wish` is taken unless it is 0.
+pub fn tile(total: u64, wish: u64) -> u64 {
+    if wish > 0 {
+        return wish.clamp(4096, MAX_TILE).next_power_of_two();
+    }
     (total / PLENTY).clamp(MIN_TILE, MAX_TILE).next_power_of_two()
 }
 
@@ -71,10 +75,11 @@ pub fn plan(
     regions: &[Region],
     window: u64,
     slots_per_chunk: u64,
+    wish: u64,
 ) -> Result<Plan, DeviceError> {
     let mut plan = Plan { tiles: Vec::new(), slots: Vec::new() };
     let total: u64 = regions.iter().fold(0, |sum, r| sum.saturating_add(r.bytes));
-    let most = tile(total);
+    let most = tile(total, wish);
     for (region, number) in regions.iter().zip(0_u32..) {
         if region.bytes == 0 || !(region.bytes | region.place.offset).is_multiple_of(4) {
             return Err(DeviceError::InvalidCall(
@@ -153,8 +158,9 @@ mod tests {
 
     #[test]
     fn tiles_grow_with_the_work() {
-        assert_eq!(tile(0), MIN_TILE);
-        assert_eq!(tile(u64::MAX), MAX_TILE);
-        assert!(tile(8 << 30).is_power_of_two());
+        assert_eq!(tile(0, 0), MIN_TILE);
+        assert_eq!(tile(u64::MAX, 0), MAX_TILE);
+        assert!(tile(100 << 30, 0).is_power_of_two());
+        assert_eq!(tile(100 << 30, 10_000), 16_384);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use terrane_core::device::{CopyOp, DeviceError, Feature, Region, StreamId, SyncPoint};
+use terrane_core::device::{CopyOp, DeviceError, Feature, Region, StreamId, SyncPoint, Ticket};
 
 use crate::device::Shared;
 use crate::stream::Stamps;
 
+use super::kernels::Builtin;
 use super::transfer;
 
 /// Work to be measured.
@@ -19,12 +20,16 @@ pub enum Timed<'a> {
     Gather(&'a [CopyOp]),
     /// Patterns written.
     FillPattern(&'a [Region]),
+    /// Memory read by checksums; the sums come by [`Timing::ticket`].
+    Checksum(&'a [Region]),
 }
 
 /// Measured work on its way.
 pub struct Timing {
     /// Reached when the work is done.
     pub point: SyncPoint,
+    /// The ticket of measured checksums, to be taken as usual.
+    pub ticket: Option<Ticket>,
     stamps: Arc<Stamps>,
 }
 
@@ -62,7 +67,11 @@ impl Shared {
             }
             Timed::Gather(ops) => self.gather(stream, ops, given)?,
             Timed::FillPattern(regions) => self.fill_pattern(stream, regions, given)?,
+            Timed::Checksum(regions) => {
+                let ticket = self.report(stream, regions, Builtin::Checksum, given)?;
+                return Ok(Timing { point: ticket.point, ticket: Some(ticket), stamps });
+            }
         };
-        Ok(Timing { point, stamps })
+        Ok(Timing { point, ticket: None, stamps })
     }
 }
