@@ -1,4 +1,4 @@
-//! Replays a recorded workload through an [`Allocator`] on any device.
+//! Replays a recorded workload through an [`Allocator`](terrane_core::Allocator) on any device.
 //!
 //! On the model ([`Target::Sim`]) at full size this measures the allocator: the virtual clock
 //! follows the recorded times, and what is assumed is stated here. A free that completed (`f`)
