@@ -1,3 +1,29 @@
-//! The program `terrane`.
+//! The program `terrane`: devices, replay, demo.
+//!
+//! Exit codes: 0 success; 1 the work was done and found something wrong (a failed check, contents
+//! that differ, an allocation that failed without a limit), or the device or the system failed;
+//! 2 the input is bad (arguments, a file).
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod commands;
+mod exit;
+mod layout;
+mod model;
+mod paint;
+mod progress;
+mod source;
+mod units;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match commands::run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

@@ -1,0 +1,130 @@
+//! The command line.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use terrane_trace::replay::{Capacity, Policy};
+
+use crate::source::Choice;
+
+/// One GPU memory allocator for CUDA and Vulkan, and what it does, made visible.
+///
+/// Exit codes: 0 success; 1 the work was done and found something wrong, or the device failed;
+/// 2 bad input (arguments, or a file: then with line and reason).
+#[derive(Debug, Parser)]
+#[command(name = "terrane", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// No progress bars, no notes: only results and errors.
+    #[arg(long, short, global = true, env = "TERRANE_QUIET")]
+    pub quiet: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the devices of this machine, what they can do, and which one would be chosen.
+    Devices(DevicesArgs),
+    /// Replay a recorded workload through the allocator and print one JSON object of figures.
+    Replay(ReplayArgs),
+    /// Serve a recorded training workload on the best device, verify every block, draw the heap.
+    Demo(DemoArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Options of `devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Run a short self-test on each device (at most 30 s in all).
+    #[arg(long)]
+    pub check: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Only this device.
+    #[arg(long, value_name = "DEVICE", env = "TERRANE_DEVICE")]
+    pub device: Option<Choice>,
+}
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// A recorded workload: CSV `t_us,op,block,size,stream`, plain or gzipped.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// best, host, sim[:cuda|vulkan|slabs], vulkan[:NAME] or cuda[:N].
+    #[arg(long, value_name = "DEVICE", default_value = "sim", env = "TERRANE_DEVICE")]
+    pub device: Choice,
+    /// The allocator's limit: bytes (8589934592, 8GiB) or times the peak requested (1.05x).
+    #[arg(long, value_name = "BYTES|TIMESx", default_value = "device", env = "TERRANE_CAPACITY")]
+    pub capacity: Capacity,
+    /// Divide every size by this; then the ratio says nothing about the workload.
+    #[arg(long, value_name = "N", default_value = "1", env = "TERRANE_SCALE")]
+    pub scale: NonZeroU64,
+    /// When memory may be used again: `completed` (at the recorded completion of its free) or
+    /// `wait` (at the request to free, behind a wait).
+    #[arg(long, default_value = "completed", env = "TERRANE_POLICY")]
+    pub policy: Policy,
+    /// Flip one byte in N blocks after they were filled: all of them must be reported.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub corrupt: u64,
+    /// Do not fill and verify blocks, even on a device that computes.
+    #[arg(long)]
+    pub no_contents: bool,
+    /// Check the allocator's invariants every N events.
+    #[arg(long, value_name = "N")]
+    pub check_every: Option<NonZeroU64>,
+    /// Print the JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// best, host, sim, vulkan[:NAME] or cuda[:N].
+    #[arg(long, value_name = "DEVICE", default_value = "best", env = "TERRANE_DEVICE")]
+    pub device: Choice,
+    /// The folder for the picture and the report; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "terrane-demo", value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+    /// Another recorded workload instead of the one that is built in.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// Divide every size by this; chosen to fit the device unless given.
+    #[arg(long, value_name = "N", env = "TERRANE_SCALE")]
+    pub scale: Option<NonZeroU64>,
+    /// The size of the picture in pixels.
+    #[arg(long, value_name = "WxH", default_value = "1600x1200", value_parser = size)]
+    pub size: (u32, u32),
+}
+
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let bad = || format!("`{text}` is no size: give WIDTHxHEIGHT in pixels, such as 1600x1200");
+    let (width, height) = text.split_once('x').ok_or_else(bad)?;
+    let side = |text: &str| text.parse().ok().filter(|side| (640..=16_384).contains(side));
+    let range = || format!("{text}: each side is 640 to 16384 pixels");
+    match (side(width), side(height)) {
+        (Some(width), Some(height)) => Ok((width, height)),
+        _ if width.parse::<u32>().is_ok() && height.parse::<u32>().is_ok() => Err(range()),
+        _ => Err(bad()),
+    }
+}
+
+/// Reads the arguments; help, version and bad arguments end the program with the code given.
+pub fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        // Nothing is left to do if the terminal is gone.
+        let _ = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    })
+}

@@ -1,0 +1,11 @@
+//! From shapes to files.
+
+mod font;
+mod png;
+mod report;
+mod svg;
+
+pub use font::Font;
+pub use png::png;
+pub use report::{Row, html};
+pub use svg::svg;
