@@ -44,13 +44,13 @@ struct Account {
 
 /// The accounts of all heaps and the number of memory objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Accounts {
     accounts: Vec<Account>,
     objects: Counter,
     max_objects: u64,
 }
 
-impl Budget {
+impl Accounts {
     pub fn new(limits: &[u64], max_objects: u64) -> Self {
         let account = |&limit: &u64| Account { limit, held: Counter::default(), charged: 0 };
         Self {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_refused_take_changes_nothing() {
-        let mut budget = Budget::new(&[100], 1);
+        let mut budget = Accounts::new(&[100], 1);
         budget.charge(HEAP, 30).unwrap();
         assert_eq!(
             budget.take(HEAP, 71),

@@ -27,8 +27,8 @@ pub mod stats;
 pub mod units;
 
 pub use allocator::{
-    Allocation, Allocator, BlockInfo, BlockView, Buffer, Charge, Config, Graph, Handle, Leak,
-    Mapped, Pin, Prefer, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice,
+    Allocation, Allocator, BlockInfo, BlockView, Budget, Buffer, Charge, Config, Graph, Handle,
+    Leak, Mapped, Pin, Prefer, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice,
     Snapshot, Submission,
 };
 pub use budget::Limit;

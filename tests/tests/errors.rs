@@ -255,3 +255,17 @@ fn handles_run_out_of_generations_without_ever_repeating() {
         alloc.free(got.handle).unwrap();
     }
 }
+
+#[test]
+fn memory_beside_the_allocator_counts_against_its_limit() {
+    let (_, alloc, stream) = open(Sim::slabs());
+    alloc.set_limit(HeapId(0), 64 * MIB);
+    let budget = alloc.budget();
+    budget.charge(HeapId(0), 40 * MIB).unwrap();
+    assert!(matches!(budget.charge(HeapId(0), 40 * MIB), Err(Error::OverUserLimit { .. })));
+    assert!(matches!(ask(&alloc, 40 * MIB, stream), Err(Error::OverUserLimit { .. })));
+    budget.refund(HeapId(0), 40 * MIB);
+    assert!(ask(&alloc, 40 * MIB, stream).is_ok());
+    drop(alloc);
+    assert_eq!(budget.charge(HeapId(0), u64::MAX), Ok(()), "nobody is left to object");
+}

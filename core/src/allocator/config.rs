@@ -81,7 +81,7 @@ impl Config {
     pub fn for_device(caps: &Caps) -> Self {
         let slow = caps.costs.plain_create.ns(64 * MIB) > 500_000.0;
         let few = caps.max_memory_objects < 1 << 16;
-        let growth = if slow || few {
+        let growth = if slow || few || caps.few_large_objects {
             Growth::Proportional { min_bytes: 16 * MIB, max_bytes: 256 * MIB }
         } else {
             Growth::Fine

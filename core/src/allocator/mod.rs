@@ -29,11 +29,11 @@ pub use config::{Config, Prefer, Reuse, Scrub};
 pub use graph::Graph;
 pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
 pub use hold::{Mapped, Pin};
-pub use report::{BlockView, Charge, Section, SegmentInfo, Snapshot};
+pub use report::{BlockView, Budget, Charge, Section, SegmentInfo, Snapshot};
 pub use state::SectionPeaks;
 pub use submission::{Slice, Submission};
 
-use crate::budget::{Budget, Limit};
+use crate::budget::{Accounts, Limit};
 use crate::device::{Caps, Device, HeapId};
 use crate::error::Error;
 use crate::event::Ring;
@@ -96,7 +96,7 @@ impl Allocator {
             pools: Vec::new(),
             foreign: ForeignCache::default(),
             by_key: rustc_hash::FxHashMap::default(),
-            budget: Budget::new(&limits, device.caps().max_memory_objects),
+            budget: Accounts::new(&limits, device.caps().max_memory_objects),
             counters,
             ring: Ring::new(config.recorder),
             sites: intern::Sites::new(),

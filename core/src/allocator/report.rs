@@ -1,5 +1,7 @@
 //! What can be asked of an allocator: statistics, blocks, segments, events, leaks.
 
+use std::sync::{Arc, Weak};
+
 use crate::device::{ClassId, HeapId, MemoryKind, SpaceId};
 use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
@@ -55,6 +57,33 @@ impl Drop for Charge {
         let mut state = self.alloc.inner.lock();
         state.budget.refund(self.heap, self.bytes);
         self.alloc.inner.unlock_and_tell(state);
+    }
+}
+
+/// The budget of an allocator, for those who take memory beside it: it does not keep the
+/// allocator alive, so a device may hold it. When the allocator is gone everything is allowed.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    inner: Weak<Inner>,
+}
+
+impl Budget {
+    /// Counts `bytes` against a heap's limit, until [`refund`](Self::refund).
+    ///
+    /// # Errors
+    /// [`Error::OverUserLimit`].
+    pub fn charge(&self, heap: HeapId, bytes: u64) -> Result<(), Error> {
+        let Some(inner) = self.inner.upgrade() else { return Ok(()) };
+        inner.lock().budget.charge(heap, bytes)
+    }
+
+    /// Takes a charge back.
+    pub fn refund(&self, heap: HeapId, bytes: u64) {
+        if let Some(inner) = self.inner.upgrade() {
+            let mut state = inner.lock();
+            state.budget.refund(heap, bytes);
+            inner.unlock_and_tell(state);
+        }
     }
 }
 
@@ -158,6 +187,11 @@ impl Allocator {
     pub fn charge(&self, heap: HeapId, bytes: u64) -> Result<Charge, Error> {
         self.inner.lock().budget.charge(heap, bytes)?;
         Ok(Charge { alloc: self.clone(), heap, bytes })
+    }
+
+    /// The budget, for those who take memory beside the allocator and must not keep it alive.
+    pub fn budget(&self) -> Budget {
+        Budget { inner: Arc::downgrade(&self.inner) }
     }
 
     /// What is known about a block.

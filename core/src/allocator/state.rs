@@ -3,7 +3,7 @@
 // Keys are small numbers of our own making: no need for a hash that withstands attacks.
 use rustc_hash::FxHashMap;
 
-use crate::budget::Budget;
+use crate::budget::Accounts;
 use crate::device::{ClassId, Device, MemoryKind, View};
 use crate::error::Error;
 use crate::event::{Event, EventKind, Ring};
@@ -105,7 +105,7 @@ pub(crate) struct State {
     pub pools: Vec<Pool>,
     pub foreign: ForeignCache,
     pub by_key: FxHashMap<PoolKey, u16>,
-    pub budget: Budget,
+    pub budget: Accounts,
     pub counters: Counters,
     pub ring: Ring,
     pub sites: Sites,

@@ -148,6 +148,9 @@ pub struct Caps {
     pub export: bool,
     /// Whether streams can be captured into graphs.
     pub capture: bool,
+    /// Whether the API asks for few, large memory objects (Vulkan), so that segments are to grow
+    /// with what is held rather than stay close to the need.
+    pub few_large_objects: bool,
     /// Whether a gather by kernel was measured faster than the driver's copy.
     pub prefer_gather: bool,
     /// Present exactly when [`Device::paging`](super::Device::paging) is.

@@ -78,6 +78,7 @@ pub fn caps(
         views: true,
         export: driver.enabled.external_fd,
         capture: false,
+        few_large_objects: true,
         prefer_gather: false,
         paging: None,
         compute: true,
