@@ -3,11 +3,11 @@
 //!
 //! `cargo run --release -p terrane-vulkan --example diagnose [-- DEVICE]`
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use terrane_core::device::{
-    ClassId, Device, MapOp, MemoryKind, Place, PlainSpec, Region, SpaceId, StreamId, StreamSpec,
-    UnmapOp,
+    ClassId, CopyOp, Device, MapOp, MemoryKind, Place, PlainSpec, Region, SpaceId, StreamId,
+    StreamSpec, UnmapOp,
 };
 use terrane_vulkan::{OpenOptions, Selector, Timed, Tuning, VulkanDevice, open};
 
@@ -58,6 +58,15 @@ fn main() -> Result<()> {
         let shrink = probe.shrink();
         probe.paged(&name, 2 * GIB / shrink, 64 * MIB / shrink, false)?;
     }
+    let probe = Probe::open(&selector, Tuning::default())?;
+    for idle in [0, 1, 3, 10] {
+        probe.clocks(Duration::from_secs(idle))?;
+    }
+    for (total, slab) in
+        [(4 * GIB, 256 * MIB), (16 * GIB, 256 * MIB), (32 * GIB, 256 * MIB), (32 * GIB, 2 * GIB)]
+    {
+        probe.blocks(total / probe.shrink(), slab / probe.shrink())?;
+    }
     Ok(())
 }
 
@@ -76,22 +85,74 @@ impl Probe {
 
     fn plain(&self, name: &str, bytes: u64, each: u64) -> Result<()> {
         let each = each.max(64 * KIB);
-        let spec = PlainSpec {
-            class: self.class,
-            bytes: each,
-            exportable: false,
-            priority: 0.5,
-            name: "probe",
-        };
-        let spaces: Vec<SpaceId> = (0..bytes / each)
-            .map(|_| self.device.create_plain(&spec).map(|plain| plain.space))
-            .collect::<std::result::Result<_, _>>()?;
+        let spaces = self.slabs(bytes, each)?;
         let regions: Vec<_> = spaces.iter().map(|space| region(*space, each)).collect();
         self.measure(name, &regions)?;
-        for space in spaces {
-            self.device.release_plain(space)?;
+        self.release(spaces)
+    }
+
+    fn slabs(&self, total: u64, bytes: u64) -> Result<Vec<SpaceId>> {
+        let class = self.class;
+        let spec = PlainSpec { class, bytes, exportable: false, priority: 0.5, name: "probe" };
+        let make = |_| Ok(self.device.create_plain(&spec)?.space);
+        (0..total / bytes).map(make).collect()
+    }
+
+    fn release(&self, spaces: Vec<SpaceId>) -> Result<()> {
+        Ok(spaces.into_iter().try_for_each(|space| self.device.release_plain(space))?)
+    }
+
+    /// The rate of one fill after the other, once the device had nothing to do for `idle`: how
+    /// long its clocks take to come back.
+    fn clocks(&self, idle: Duration) -> Result<()> {
+        let slabs = self.slabs(2 * GIB / self.shrink(), 2 * GIB / self.shrink())?;
+        let regions = [region(slabs[0], 2 * GIB / self.shrink())];
+        self.best(Timed::FillPattern(&regions))?;
+        std::thread::sleep(idle);
+        let (start, mut marks) = (Instant::now(), [0, 20, 50, 100, 200, 400, 800, 1600].iter());
+        let mut mark = marks.next();
+        print!("fill after {idle:?} without work, GB/s at ms:");
+        while let Some(at) = mark {
+            let ns = self.once(Timed::FillPattern(&regions))?;
+            if start.elapsed() >= Duration::from_millis(*at) {
+                print!("  {at}: {:.0}", regions[0].bytes as f64 / ns);
+                mark = marks.next();
+            }
         }
-        Ok(())
+        println!();
+        self.release(slabs)
+    }
+
+    /// Gathers blocks of 64 KiB to 16 MiB, packed in slabs, until 1.5 seconds have passed.
+    fn blocks(&self, total: u64, slab: u64) -> Result<()> {
+        let (from, to) = (self.slabs(total, slab)?, self.slabs(total, slab)?);
+        let mut ops = Vec::new();
+        for (source, target) in from.iter().zip(to.iter().rev()) {
+            let (mut offset, mut size) = (0, 64 * KIB);
+            while offset < slab {
+                let bytes = size.min(slab - offset);
+                let place = |space| Place { space, offset };
+                ops.push(CopyOp { from: place(*source), to: place(*target), bytes });
+                offset += bytes;
+                size = if size == 16 * MIB { 64 * KIB } else { size * 2 };
+            }
+        }
+        let bytes: u64 = ops.iter().map(|op| op.bytes).sum();
+        let (start, mut best) = (Instant::now(), f64::INFINITY);
+        let cold = self.once(Timed::Gather(&ops))?;
+        while start.elapsed() < Duration::from_millis(1500) {
+            best = best.min(self.once(Timed::Gather(&ops))?);
+        }
+        let rate = |ns: f64| 2.0 * bytes as f64 / ns;
+        let (count, mib) = (ops.len(), bytes / MIB);
+        println!(
+            "{:7.1} first, {:7.1} best, read and written by gather: {count} blocks, {mib} MiB, in slabs of {} MiB",
+            rate(cold),
+            rate(best),
+            slab / MIB
+        );
+        self.release(from)?;
+        self.release(to)
     }
 
     fn paged(&self, name: &str, total: u64, page: u64, shuffled: bool) -> Result<()> {
@@ -134,16 +195,21 @@ impl Probe {
     fn best(&self, work: Timed<'_>) -> Result<f64> {
         let mut best = f64::INFINITY;
         for _ in 0..3 {
-            let timing = self.device.timed(self.stream, work)?;
-            if !self.device.wait_any(&[timing.point], Duration::from_secs(60))? {
-                return Err("work is not done after a minute".into());
-            }
-            if let (Some(ticket), Some(compute)) = (timing.ticket, self.device.compute()) {
-                compute.take_report(ticket)?;
-            }
-            best = best.min(timing.device_ns()?);
+            best = best.min(self.once(work)?);
         }
         Ok(best)
+    }
+
+    /// One run, in nanoseconds of the device.
+    fn once(&self, work: Timed<'_>) -> Result<f64> {
+        let timing = self.device.timed(self.stream, work)?;
+        if !self.device.wait_any(&[timing.point], Duration::from_secs(60))? {
+            return Err("work is not done after a minute".into());
+        }
+        if let (Some(ticket), Some(compute)) = (timing.ticket, self.device.compute()) {
+            compute.take_report(ticket)?;
+        }
+        Ok(timing.device_ns()?)
     }
 }
 
