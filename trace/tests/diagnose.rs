@@ -5,7 +5,8 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use terrane_trace::diagnose::{
-    Class, Explanation, Known, Moment, SiteBy, explain, peak, sites, timeline,
+    Class, Explanation, Known, LeakClass, LeakOptions, Moment, SiteBy, explain, leaks, peak, sites,
+    timeline,
 };
 use terrane_trace::snapshot::{History, ReadOptions, Snapshot, open_snapshot};
 
@@ -106,5 +107,31 @@ fn the_timeline_keeps_its_peaks_and_ends_with_what_is_reserved() {
         assert!(coarse.points.contains(&whole.peak), "{name}");
         assert_eq!(whole.peak.active, history.trace.figures().peak_requested, "{name}");
         assert!(whole.points.iter().all(|p| p.requested <= p.active && p.active <= p.reserved));
+    }
+}
+
+#[test]
+fn the_three_classic_leaks_are_told_apart() {
+    for (name, class, line) in [
+        ("leak_accumulating.frames", LeakClass::Accumulating, Some("workloads.py:147 step")),
+        ("leak_exponential.frames", LeakClass::Exponential, Some("workloads.py:153 step")),
+        ("leak_fragmenting.frames", LeakClass::Fragmenting, Some("workloads.py:160 step")),
+    ] {
+        let (snapshot, history) = read(name);
+        let leaks = leaks(&snapshot, &history, LeakOptions::default());
+        assert_eq!(leaks.verdict.class, class, "{name}: {leaks:?}");
+        assert_eq!(leaks.line.as_deref(), line, "{name}: {leaks:?}");
+        assert!(leaks.verdict.confidence > 0.6, "{name}: {leaks:?}");
+    }
+}
+
+#[test]
+fn two_or_three_steps_are_too_few_to_call_a_leak() {
+    for name in ["gpt2_varlen.frames", "multistream.frames"] {
+        let (snapshot, history) = read(name);
+        let verdict = leaks(&snapshot, &history, LeakOptions::default()).verdict;
+        let healthy =
+            matches!(verdict.class, LeakClass::Unknown | LeakClass::None | LeakClass::Plateau);
+        assert!(healthy, "{name}: {verdict:?}");
     }
 }

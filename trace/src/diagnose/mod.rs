@@ -5,11 +5,13 @@
 //! guesses nothing: what a file does not say is absent or given as an interval.
 
 mod explain;
+mod leaks;
 mod sites;
 mod timeline;
 
 pub use explain::{
     Chain, Class, Explanation, Fault, Known, Limit, Remedy, Survived, Window, explain,
 };
+pub use leaks::{LeakClass, LeakOptions, Leaks, StepSource, Verdict, judge_trace, leaks};
 pub use sites::{Moment, SiteBy, SiteRow, Sites, peak, sites};
 pub use timeline::{Timeline, TimelinePoint, timeline};

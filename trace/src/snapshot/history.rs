@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub struct History {
     /// Device index.
     pub device: usize,
+    /// Time of the trace's start, microseconds since 1970; 0 where the file has no times.
+    pub start_us: u64,
     /// Requests that were served, and frees. Blocks from before the history begins are
     /// allocated at its start.
     pub trace: Trace,
@@ -257,6 +259,7 @@ impl Walk {
     fn finish(self, device: usize) -> History {
         History {
             device,
+            start_us: self.start_us,
             trace: self.builder.finish(),
             blocks: self.blocks,
             attempts: self.attempts,

@@ -28,7 +28,9 @@ impl StackId {
         Self(NonZeroU32::MIN.saturating_add(at))
     }
 
-    pub(super) fn index(self) -> u32 {
+    /// Position among the stacks, from 0.
+    #[must_use]
+    pub fn index(self) -> u32 {
         self.0.get() - 1
     }
 }

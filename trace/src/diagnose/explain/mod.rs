@@ -142,7 +142,7 @@ pub fn explain(
 }
 
 /// The settings that the file says the program ran under.
-pub(crate) fn settings(snapshot: &Snapshot) -> PytorchConfig {
+pub(in crate::diagnose) fn settings(snapshot: &Snapshot) -> PytorchConfig {
     let conf = snapshot.settings.conf.as_deref().unwrap_or_default();
     let mut config = PytorchConfig::from_conf(conf).unwrap_or_default();
     if let Some(expandable) = snapshot.settings.expandable_segments {

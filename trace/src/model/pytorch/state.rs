@@ -99,6 +99,14 @@ impl Pytorch {
         blocks
     }
 
+    /// Where a block of the trace lies now: its address and its bytes after rounding.
+    #[must_use]
+    pub fn place_of(&self, block: u32) -> Option<(u64, u64)> {
+        let index = self.places.get(block)?;
+        let block = self.heap.get(*index);
+        Some((block.address, block.size))
+    }
+
     /// What a request is rounded up to, and the segment that would be made for it; `None` above
     /// the largest request there is.
     #[must_use]
