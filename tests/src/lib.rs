@@ -1,1 +1,42 @@
-//! Terrane's conformance suite, for any device, and whole-system tests.
+//! The conformance suite: what every device, and the allocator on it, has to do.
+//!
+//! A [`Clause`] is one sentence of the contract with the function that tries to break it. All of
+//! them are in one table, [`clauses::all`]. [`Rig`] is what they run on: a device under test with
+//! the means that a test needs, such as work that is done only when the test says so. [`run`] runs
+//! one clause and never panics.
+//!
+//! A backend elsewhere tests its device so:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use terrane_core::device::sim::Sim;
+//! use terrane_tests::{Ending, Plan, Source, clauses, run};
+//!
+//! let device = Sim::slabs().bytes(true).open();
+//! let plan = Plan::new(Source::shared(Arc::new(device)));
+//! let clause = clauses::find("memory.too-large").expect("a clause of the table");
+//! assert_eq!(run(clause, &plan).ending, Ending::Passed);
+//! ```
+//!
+//! [`probe::Flaw`] and [`mutants::MUTANTS`] are how the suite tests itself: each flaw breaks a
+//! device or an allocator in one way, and the table names the clauses that have to notice.
+
+mod busy;
+mod clause;
+pub mod clauses;
+pub mod expected;
+pub mod mutants;
+pub mod probe;
+#[cfg(feature = "program")]
+pub mod program;
+mod random;
+mod rig;
+mod run;
+mod subject;
+
+pub use busy::Busy;
+pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
+pub use random::Random;
+pub use rig::{Plan, Rig, Source};
+pub use run::{Ending, Verdict, run};
+pub use subject::Subject;

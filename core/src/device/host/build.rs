@@ -101,7 +101,7 @@ impl Host {
             heaps: vec![Heap { total, device_local: true }],
             classes: MemoryKind::ALL.iter().map(|kind| class(*kind)).collect(),
             plain_granularity: os_page,
-            max_plain_bytes: total,
+            max_plain_bytes: total - total % os_page,
             max_memory_objects: objects,
             plain_base_align: Align::new(os_page).unwrap_or_default(),
             binding_align: Align::new(16).unwrap_or_default(),

@@ -1,0 +1,102 @@
+//! Work that is done when the test says so.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use terrane_core::device::host::HostKernel;
+use terrane_core::device::sim::{Completion, SimDevice};
+use terrane_core::device::{Binding, Device, KernelSource, StreamId, SyncPoint};
+
+use crate::clause::{Need, Stop};
+
+/// How a device is kept busy.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// The model completes it by hand.
+    Model(SimDevice),
+    /// A kernel waits for the gate.
+    Kernel,
+    /// Nothing does.
+    None,
+}
+
+/// Work that is not done until it is finished; finished when dropped at the latest.
+pub struct Busy {
+    /// The point that is reached when it is done.
+    pub point: SyncPoint,
+    end: End,
+}
+
+enum End {
+    Model(SimDevice),
+    Gate(Arc<Gate>),
+}
+
+/// Open or not yet.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the gate is open; a minute bounds a test that forgot it.
+    fn pass(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let minute = Duration::from_secs(60);
+        let waited = self.changed.wait_timeout_while(open, minute, |open| !*open);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Busy {
+    /// Lets the work be done.
+    pub fn finish(&self) {
+        match &self.end {
+            End::Model(sim) => sim.complete(self.point),
+            End::Gate(gate) => gate.open(),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Way {
+    /// Submits work that uses `ranges` and is done when the test says so.
+    pub fn submit(
+        &self,
+        device: &dyn Device,
+        stream: StreamId,
+        ranges: &[Binding],
+    ) -> Result<Busy, Stop> {
+        match self {
+            Self::Model(sim) => {
+                sim.set_completion(stream, Completion::ByHand)?;
+                let point = sim.submit_using(stream, 1, ranges)?;
+                sim.set_completion(stream, Completion::Immediate)?;
+                Ok(Busy { point, end: End::Model(sim.clone()) })
+            }
+            Self::Kernel => {
+                let lacking = || Stop::Skipped(Need::Busy.lacking().to_owned());
+                let compute = device.compute().ok_or_else(lacking)?;
+                let gate = Arc::new(Gate::default());
+                let inner = Arc::clone(&gate);
+                let kernel = HostKernel(Arc::new(move |_| inner.pass()));
+                let kernel = compute.load(&KernelSource::Host(kernel))?;
+                let point = compute.dispatch(stream, kernel, ranges, &[], [1, 1, 1])?;
+                compute.unload(kernel)?;
+                Ok(Busy { point, end: End::Gate(gate) })
+            }
+            Self::None => Err(Stop::Skipped(Need::Busy.lacking().to_owned())),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Every clause on every device that is here.
+
+#![allow(clippy::unwrap_used)]
+
+use terrane_core::device::sim::Sim;
+use terrane_tests::{Ending, Plan, Source, clauses, run};
+
+/// Runs all clauses and tells which failed.
+fn all(name: &str, plan: &Plan) {
+    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
+    for clause in clauses::all() {
+        let started = std::time::Instant::now();
+        match run(clause, plan).ending {
+            Ending::Passed => passed += 1,
+            Ending::Skipped(why) => {
+                skipped += 1;
+                println!("{name}: {} skipped: {why}", clause.id);
+            }
+            Ending::Failed(text) => failed.push(format!("{}: {text}", clause.id)),
+        }
+        if started.elapsed().as_millis() > 500 {
+            println!("{name}: {} took {:?}", clause.id, started.elapsed());
+        }
+    }
+    println!("{name}: {passed} passed, {} failed, {skipped} skipped", failed.len());
+    assert!(failed.is_empty(), "on {name}:\n{}", failed.join("\n"));
+}
+
+#[test]
+fn every_clause_holds_on_the_model_of_cuda() {
+    all("sim:cuda", &Plan::new(Source::Model(Sim::cuda)));
+}
+
+#[test]
+fn every_clause_holds_on_the_model_of_vulkan() {
+    all("sim:vulkan", &Plan::new(Source::Model(Sim::vulkan)));
+}
+
+#[test]
+fn every_clause_holds_on_the_model_without_paging() {
+    all("sim:slabs", &Plan::new(Source::Model(Sim::slabs)));
+}
+
+#[test]
+fn every_clause_holds_on_the_cpu() {
+    all("host", &Plan::new(Source::Host));
+}
