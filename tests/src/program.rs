@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::{Value, json};
 use terrane::Choice;
+use terrane::core::device::DeviceInfo;
 use terrane::core::device::sim::Sim;
-use terrane::core::device::{Device, DeviceInfo};
 
 use crate::expected::expected;
 use crate::{Clause, Ending, Plan, Rig, Source, Verdict, clauses, run};
