@@ -94,6 +94,8 @@ fn replay(
         }
         let position = replay.position();
         bar.set_position(position as u64);
+        // Takes in the work that is done by now, as a program that cares does now and then.
+        replay.allocator().maintain()?;
         let first_us = events[0].time_us;
         let time_us = events[position - 1].time_us - first_us;
         timeline.samples.push(sample(replay.allocator(), time_us));

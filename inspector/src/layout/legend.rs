@@ -11,6 +11,8 @@ const BETWEEN: f32 = 20.0;
 pub enum Key {
     Patch(Fill),
     Line(super::Color, Option<(f32, f32)>),
+    /// An upright bar.
+    Bar(super::Color),
 }
 
 /// Draws the keys so that the last ends at `right`, on the baseline `y`.
@@ -32,6 +34,10 @@ pub fn draw(
                 let (r, b) = (rect.right(), rect.bottom());
                 let edge = vec![(x, rect.y), (r, rect.y), (r, b), (x, b), (x, rect.y)];
                 pen.line(edge, 0.7, theme.faint);
+            }
+            Key::Bar(color) => {
+                let middle = x + SWATCH / 2.0;
+                pen.line(vec![(middle, y - 13.0), (middle, y + 4.0)], 1.8, *color);
             }
             Key::Line(color, dash) => {
                 let points = vec![(x, y - 4.5), (x + SWATCH, y - 4.5)];

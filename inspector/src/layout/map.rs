@@ -16,10 +16,10 @@ pub fn draw(pen: &mut Pen, theme: &Theme, map: &HeapMap, area: Rect, measure: Me
     let total = map.bytes();
     let per_row = units::byte_step(total, ROWS).max(1);
     let rows = total.div_ceil(per_row).max(1);
-    let title = format!("Heap by address, each row {}", units::bytes(per_row));
+    let title = format!("Heap by address: each row is {}", units::bytes(per_row));
     pen.text((area.x, area.y - 20.0), 18.0, Anchor::Start, theme.ink, &title);
     let classes = Classes::of(map);
-    legend::draw(pen, theme, &classes.keys(theme), (area.right(), area.y - 20.0), measure);
+    legend::draw(pen, theme, &classes.keys(theme, map), (area.right(), area.y - 20.0), measure);
     if total == 0 {
         let middle = (area.x + area.w / 2.0, area.y + area.h / 2.0);
         pen.rect(area, Fill::Solid(theme.panel));
@@ -69,7 +69,7 @@ fn boundary(pen: &mut Pen, theme: &Theme, grid: &Grid, at: u64) {
     let (x, y) = grid.at(at);
     let h = grid.bar();
     pen.rect(Rect::new(x - 1.5, y - 1.0, 3.0, h + 2.0), Fill::Solid(theme.paper));
-    pen.line(vec![(x, y - 1.5), (x, y + h + 1.5)], 1.2, theme.ink);
+    pen.line(vec![(x, y - 2.0), (x, y + h + 2.0)], 1.8, theme.mark);
 }
 
 /// Where bytes are in pixels.
@@ -198,11 +198,11 @@ impl Classes {
         }
     }
 
-    fn keys(&self, theme: &Theme) -> Vec<(Key, String)> {
+    fn keys(&self, theme: &Theme, map: &HeapMap) -> Vec<(Key, String)> {
         let mut keys = Vec::new();
         for (class, color) in theme.sizes.iter().enumerate() {
             let label = match class {
-                0 => format!("block to {}", units::bytes(self.limits[0])),
+                0 => format!("blocks to {}", units::bytes(self.limits[0])),
                 5 => format!("over {}", units::bytes(self.limits[4])),
                 _ => format!("to {}", units::bytes(self.limits[class])),
             };
@@ -211,6 +211,9 @@ impl Classes {
         keys.push((Key::Patch(theme.free), "free".to_owned()));
         if self.pending {
             keys.push((Key::Patch(theme.pending), "pending".to_owned()));
+        }
+        if map.segments.len() > 1 {
+            keys.push((Key::Bar(theme.mark), "segment ends".to_owned()));
         }
         keys
     }

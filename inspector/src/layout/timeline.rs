@@ -10,7 +10,7 @@ const DASH: (f32, f32) = (7.0, 4.0);
 
 /// Draws the chart with its axes and legend. `area` is the chart's own.
 pub fn draw(pen: &mut Pen, theme: &Theme, line: &Timeline, area: Rect, measure: Measure<'_>) {
-    let title = "Over the run";
+    let title = "The recorded run";
     pen.text((area.x, area.y - 20.0), 18.0, Anchor::Start, theme.ink, title);
     let keys = [
         (Key::Line(theme.reserved, None), "reserved".to_owned()),
@@ -28,6 +28,11 @@ pub fn draw(pen: &mut Pen, theme: &Theme, line: &Timeline, area: Rect, measure: 
     let last = line.samples.last().unwrap_or(first);
     area_points.push((scale.x(last), area.bottom()));
     pen.area(area_points, theme.requested);
+    // A peak between two samples that are far lower would be thinner than a pixel.
+    for sample in &line.samples {
+        let x = scale.x(sample);
+        pen.line(vec![(x, area.bottom()), (x, scale.y(sample.requested))], 1.2, theme.requested);
+    }
     let curve = |value: fn(&Sample) -> u64| -> Vec<(f32, f32)> {
         line.samples.iter().map(|s| (scale.x(s), scale.y(value(s)))).collect()
     };
@@ -35,7 +40,9 @@ pub fn draw(pen: &mut Pen, theme: &Theme, line: &Timeline, area: Rect, measure: 
     pen.line(curve(|s| s.reserved), 2.2, theme.reserved);
     if let Some(marked) = line.samples.get(line.marked) {
         let x = scale.x(marked);
-        pen.dashed(vec![(x, area.y - 6.0), (x, area.bottom())], theme.mark, 1.6, (3.0, 3.0));
+        let y = scale.y(marked.requested);
+        pen.dashed(vec![(x, area.y - 6.0), (x, y)], theme.mark, 1.6, (3.0, 3.0));
+        pen.area(vec![(x - 5.0, y - 9.0), (x + 5.0, y - 9.0), (x, y)], theme.mark);
     }
 }
 

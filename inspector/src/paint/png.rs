@@ -60,15 +60,31 @@ fn draw(map: &mut Pixmap, shape: &Shape, font: &Font) {
 }
 
 fn fill_rect(map: &mut Pixmap, rect: Rect, fill: Fill) {
-    let Some(area) = tiny_skia::Rect::from_xywh(rect.x, rect.y, rect.w, rect.h) else { return };
     let (back, pattern) = match fill {
         Fill::Solid(back) => (back, None),
         Fill::Hatch { back, line } => (back, Some((line, HATCH, 1.0, false))),
         Fill::Stripes { back, line } => (back, Some((line, STRIPES, 3.5, true))),
     };
-    map.fill_rect(area, &paint(back), Transform::identity(), None);
+    solid(map, rect, back);
     if let Some((line, distance, width, falling)) = pattern {
         slanted(map, rect, (distance, width, falling), line);
+    }
+}
+
+/// Every pixel by the part of it that is covered, so that blocks far narrower than a pixel add up
+/// to the right shade.
+fn solid(map: &mut Pixmap, rect: Rect, color: Color) {
+    let covered = |from: f32, to: f32, pixel: i32| {
+        let pixel = pixel as f32;
+        (to.min(pixel + 1.0) - from.max(pixel)).max(0.0)
+    };
+    let right = rect.right().min(map.width() as f32);
+    let bottom = rect.bottom().min(map.height() as f32);
+    for y in rect.y.max(0.0).floor() as i32..bottom.ceil() as i32 {
+        let part = covered(rect.y, bottom, y);
+        for x in rect.x.max(0.0).floor() as i32..right.ceil() as i32 {
+            blend(map, x, y, color, part * covered(rect.x, right, x));
+        }
     }
 }
 
