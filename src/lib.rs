@@ -20,6 +20,8 @@
 mod choice;
 mod devices;
 mod open;
+#[cfg(feature = "vulkan")]
+mod shared_budget;
 
 pub use choice::{Choice, ChoiceError, Preset};
 pub use devices::{Absent, Backend, Found, Survey, devices, survey};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use terrane_core::device::sim::{Sim, SimDevice};
 use terrane_core::device::{Device, DeviceError};
+use terrane_core::{Allocator, Config, Error};
 
 use crate::{Backend, Choice, Preset, Survey, survey};
 
@@ -18,6 +19,37 @@ pub struct Opened {
     pub why: String,
     /// The model behind the device, where it is one.
     pub sim: Option<SimDevice>,
+    /// The Vulkan device, where it is one: its raw handles, driver calls and images.
+    #[cfg(feature = "vulkan")]
+    pub vulkan: Option<terrane_vulkan::VulkanDevice>,
+}
+
+impl Opened {
+    fn over(device: Arc<dyn Device>) -> Self {
+        Self {
+            device,
+            choice: Choice::default(),
+            why: String::new(),
+            sim: None,
+            #[cfg(feature = "vulkan")]
+            vulkan: None,
+        }
+    }
+
+    /// An allocator over the device. Memory that the device takes for itself (Vulkan's staging,
+    /// readback and images) counts against the allocator's limits from now on.
+    ///
+    /// # Errors
+    /// As [`Allocator::with_config`]; [`Error::OverUserLimit`] when what the device holds already
+    /// is over the limit.
+    pub fn allocator(&self, config: Config) -> Result<Allocator, Error> {
+        let alloc = Allocator::with_config(self.device.clone(), config)?;
+        #[cfg(feature = "vulkan")]
+        if let Some(device) = &self.vulkan {
+            crate::shared_budget::share(device, &alloc)?;
+        }
+        Ok(alloc)
+    }
 }
 
 impl std::fmt::Debug for Opened {
@@ -82,18 +114,18 @@ fn best(survey: &Survey) -> Result<Opened, OpenError> {
 }
 
 fn open_named(choice: &Choice, why: String) -> Result<Opened, String> {
-    let mut sim = None;
-    let device = match choice {
-        Choice::Best | Choice::Host => host().map_err(|error| error.to_string())?,
+    let mut opened = match choice {
+        Choice::Best | Choice::Host => Opened::over(host().map_err(|error| error.to_string())?),
         Choice::Sim(preset) => {
             let model = model(*preset);
-            sim = Some(model.clone());
-            model.shared()
+            Opened { sim: Some(model.clone()), ..Opened::over(model.shared()) }
         }
         Choice::Vulkan(name) => vulkan(name)?,
-        Choice::Cuda(name) => cuda(name)?,
+        Choice::Cuda(name) => Opened::over(cuda(name)?),
     };
-    Ok(Opened { device, choice: choice.clone(), why, sim })
+    opened.choice = choice.clone();
+    opened.why = why;
+    Ok(opened)
 }
 
 fn model(preset: Preset) -> SimDevice {
@@ -119,17 +151,17 @@ pub(crate) fn host() -> Result<Arc<dyn Device>, DeviceError> {
 }
 
 #[cfg(feature = "vulkan")]
-fn vulkan(name: &str) -> Result<Arc<dyn Device>, String> {
+fn vulkan(name: &str) -> Result<Opened, String> {
     let selector = terrane_vulkan::Selector::parse(name);
     let options = terrane_vulkan::OpenOptions::default();
     match terrane_vulkan::open(&selector, &options) {
-        Ok(device) => Ok(Arc::new(device)),
+        Ok(device) => Ok(Opened { vulkan: Some(device.clone()), ..Opened::over(Arc::new(device)) }),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn vulkan(_: &str) -> Result<Arc<dyn Device>, String> {
+fn vulkan(_: &str) -> Result<Opened, String> {
     Err("Vulkan was not built in: build with the feature `vulkan`".to_owned())
 }
 

@@ -12,6 +12,7 @@ mod layers;
 mod paths;
 mod ratchet;
 mod reasons;
+mod shaders;
 mod sizes;
 mod tables;
 mod text;
@@ -73,7 +74,9 @@ pub fn run() -> Result<()> {
     findings.extend(arrows::reachable(&packages)?);
     let records = conformance::check(&tree)?;
     findings.extend(records.findings);
-    for note in records.notes {
+    let shaders = shaders::check(&tree)?;
+    findings.extend(shaders.findings);
+    for note in records.notes.iter().chain(&shaders.notes) {
         println!("note: {note}");
     }
     findings.sort();
@@ -84,6 +87,6 @@ pub fn run() -> Result<()> {
     if !findings.is_empty() {
         bail!("{} places break the house style", findings.len());
     }
-    println!("tidy: {} files, {} rules, nothing found", tree.files.len(), RULES.len() + 3);
+    println!("tidy: {} files, {} rules, nothing found", tree.files.len(), RULES.len() + 4);
     Ok(())
 }

@@ -1,8 +1,8 @@
 #version 450
 // Copies many ranges by their device addresses, 16 bytes at a time. Any buffers, one dispatch.
 //
-// Build: glslc --target-env=vulkan1.2 -O gather.comp -o gather.spv (`cargo xtask tidy` checks
-// that the two belong together).
+// Build: glslc --target-env=vulkan1.2 -O gather.comp -o gather.spv
+// Built by: shaderc 2023.2-1 (with that one, `cargo xtask tidy` builds it again and compares)
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 
