@@ -98,6 +98,18 @@ fn every_block_of_a_scaled_workload_keeps_its_contents() {
 }
 
 #[test]
+fn a_device_that_is_not_known_as_the_model_serves_the_same_and_its_calls_are_timed() {
+    let sim = Sim::cuda().bytes(true).open();
+    let target = Target::Real(sim.shared());
+    let options = options(|o| o.scale = NonZeroU64::new(1 << 18).unwrap());
+    let trace = recorded("multistream");
+    let report = Replay::new("test", &trace, target, &options).unwrap().run().unwrap();
+    assert_eq!((report.failures, report.mismatches), (0, 0));
+    assert!(report.map_ms_total > 0.0 && report.dispatches > 0, "{report:?}");
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn exactly_the_damaged_blocks_are_reported() {
     assert_eq!(scaled(1).mismatches, 1);
     assert_eq!(scaled(777).mismatches, 777);

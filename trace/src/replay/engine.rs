@@ -9,6 +9,7 @@ use terrane_core::point::{Points, StreamId};
 use terrane_core::{Allocator, Config, Error, Handle, Limit, Prefer, Request};
 
 use super::contents::{Contents, Filled};
+use super::mapping::Meter;
 use super::overlap::Overlaps;
 use super::{Options, Policy, ReplayError, Report, Target, mapping};
 use crate::{Event, Figures, Op, Trace};
@@ -20,6 +21,7 @@ pub struct Replay<'a> {
     figures: Figures,
     options: Options,
     target: Target,
+    meter: Meter,
     device: Arc<dyn Device>,
     alloc: Allocator,
     /// The device's streams, in the order of [`Trace::streams`].
@@ -62,7 +64,8 @@ impl<'a> Replay<'a> {
             _ => Cow::Owned(trace.scaled(options.scale)),
         };
         let figures = trace.figures();
-        let device = target.device();
+        let meter = Meter::new(target.clone());
+        let device = meter.device();
         let has_contents = options.contents && device.compute().is_some();
         if options.corrupt > 0 && !has_contents {
             return Err(ReplayError::NothingToCorrupt);
@@ -90,6 +93,7 @@ impl<'a> Replay<'a> {
             shared: if contents.is_some() { shared(&trace) } else { Vec::new() },
             trace,
             target,
+            meter,
             device,
             alloc,
             streams,
@@ -155,7 +159,7 @@ impl<'a> Replay<'a> {
         let tenth = self.figures.first_tenth_events as usize;
         if (from..end).contains(&tenth) {
             self.walk(tenth)?;
-            self.map_ns_first_tenth = mapping::mapping_ns(&self.target);
+            self.map_ns_first_tenth = self.meter.mapping_ns();
         }
         self.walk(end)?;
         Ok(end - from)
@@ -324,7 +328,7 @@ impl<'a> Replay<'a> {
     fn report(&self) -> Report {
         let stats = self.alloc.stats();
         let figures = &self.figures;
-        let map_ns = mapping::mapping_ns(&self.target);
+        let map_ns = self.meter.mapping_ns();
         let (peak, reserved) = (figures.peak_requested, stats.reserved.peak);
         let events = self.next as u64;
         let freeing = self.contents.as_ref().map_or(Duration::ZERO, |c| c.freeing);
@@ -345,7 +349,7 @@ impl<'a> Replay<'a> {
             allocated_bytes: stats.total.requested.allocated,
             moved_bytes: 0,
             memory_objects: stats.memory_objects.peak,
-            pages_created: mapping::pages_created(&self.target),
+            pages_created: self.meter.pages_created(),
             pages_stolen: 0,
             map_ms_total: map_ns as f64 / 1e6,
             map_ms_after_tenth: after_tenth_ns as f64 / 1e6,

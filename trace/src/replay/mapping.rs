@@ -1,27 +1,62 @@
-//! Time of the calls that get, map, unmap and give back memory.
+//! What the device's calls added up to: time of those that get, map, unmap and give back memory.
+
+use std::sync::Arc;
 
 use terrane_core::device::Device;
-use terrane_core::device::calls::CallKind;
+use terrane_core::device::calls::{CallKind, CallTable};
+use terrane_core::device::wrap::Logged;
 
 use super::Target;
 
-/// Nanoseconds so far. On a device that does not tell, what its stated costs make of the segments
-/// that came and went.
-pub(super) fn mapping_ns(target: &Target) -> u64 {
-    match target {
-        Target::Sim(sim) => sim.calls().total_ns(|kind| kind.gets() || kind.gives_back()),
-        Target::Real(_) => 0,
-    }
+/// Counts and times the calls of a replay's device.
+pub(super) struct Meter {
+    target: Target,
+    logged: Option<Arc<Logged>>,
+    /// What the model had counted before.
+    before: (u64, u64),
 }
 
-/// Memory objects ever made for pages.
-pub(super) fn pages_created(target: &Target) -> u64 {
-    match target {
-        Target::Sim(sim) => {
-            let calls = sim.calls().of(CallKind::CreateMemory);
-            calls.calls - calls.failed
+impl Meter {
+    /// A meter on a device. The model counts by itself; another is wrapped.
+    pub fn new(target: Target) -> Self {
+        let logged = match &target {
+            Target::Sim(_) => None,
+            Target::Real(device) => Some(Logged::new(Arc::clone(device), 0)),
+        };
+        let mut meter = Self { target, logged, before: (0, 0) };
+        meter.before = (meter.mapping_ns(), meter.pages_created());
+        meter
+    }
+
+    /// The device whose calls are counted.
+    pub fn device(&self) -> Arc<dyn Device> {
+        match &self.logged {
+            Some(logged) => {
+                let device: Arc<dyn Device> = logged.clone();
+                device
+            }
+            None => self.target.device(),
         }
-        Target::Real(_) => 0,
+    }
+
+    fn calls(&self) -> CallTable {
+        match (&self.target, &self.logged) {
+            (Target::Sim(sim), _) => sim.calls(),
+            (_, Some(logged)) => logged.calls(),
+            (Target::Real(_), None) => CallTable::default(),
+        }
+    }
+
+    /// Nanoseconds of mapping so far: modelled on the model, measured elsewhere.
+    pub fn mapping_ns(&self) -> u64 {
+        let ns = self.calls().total_ns(|kind| kind.gets() || kind.gives_back());
+        ns - self.before.0
+    }
+
+    /// Memory objects ever made for pages.
+    pub fn pages_created(&self) -> u64 {
+        let made = self.calls().of(CallKind::CreateMemory);
+        made.calls - made.failed - self.before.1
     }
 }
 
