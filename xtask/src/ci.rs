@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::metadata::{self, Package, Target};
@@ -28,8 +28,9 @@ enum Outcome {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("set-up", set_up),
+    ("lock", lock),
     ("fmt", fmt),
     ("tidy", check_tidy),
     ("deny", deny),
@@ -100,6 +101,13 @@ fn set_up(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped("--no-install".to_owned()));
     }
     install::driver_packages();
+    Ok(Outcome::Passed)
+}
+
+/// A lock file that lags behind the manifests would let each clone resolve versions anew.
+fn lock(_: &Options) -> Result<Outcome> {
+    let args = ["metadata", "--locked", "--quiet", "--format-version", "1"];
+    shell::output(&mut shell::cargo(&args)).context("commit Cargo.lock")?;
     Ok(Outcome::Passed)
 }
 
