@@ -6,12 +6,16 @@
 
 mod explain;
 mod leaks;
+mod message;
 mod sites;
 mod timeline;
+mod tune;
 
 pub use explain::{
     Chain, Class, Explanation, Fault, Known, Limit, Remedy, Survived, Window, explain,
 };
 pub use leaks::{LeakClass, LeakOptions, Leaks, StepSource, Verdict, judge_trace, leaks};
+pub use message::{MessageVerdict, OutOfMemoryMessage};
 pub use sites::{Moment, SiteBy, SiteRow, Sites, peak, sites};
 pub use timeline::{Timeline, TimelinePoint, timeline};
+pub use tune::{Tuned, Tuning, tune};

@@ -150,9 +150,8 @@ impl Records {
     /// What a key of the file is.
     pub(super) fn key(&mut self, strings: &Strings, key: Value) -> Key {
         let Value::Text(text) = key else { return Key::Other };
-        while let Some(name) =
-            strings.at(self.keys.len()).filter(|_| self.keys.len() <= text.index())
-        {
+        while self.keys.len() <= text.index() {
+            let Some(name) = strings.at(self.keys.len()) else { break };
             self.keys.push(key_named(name));
         }
         self.keys.get(text.index()).copied().unwrap_or(Key::Other)
