@@ -7,7 +7,7 @@
 //! | L0 | [`units`], [`id`], [`kind`], [`point`], [`error`], [`size_class`] |
 //! | L1 | [`range`], [`event`], [`stats`] |
 //! | L2 | [`device`] |
-//! | L3 | [`request`](Request), [`budget`](Limit), [`pool`](Growth) |
+//! | L3 | [`request`](Request), [`pages`], [`budget`](Limit), [`pool`](Growth) |
 //! | L4 | [`Allocator`] |
 #![deny(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod error;
 pub mod event;
 pub mod id;
 pub mod kind;
+pub mod pages;
 pub mod point;
 mod pool;
 pub mod range;

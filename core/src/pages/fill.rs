@@ -1,0 +1,194 @@
+//! Backing the gaps of a place: which pages are made, which are stolen, which go back.
+
+use super::place::{Gap, Site};
+use super::{PageId, Pages, PagesError, Plan, Points, Request, Room, Step, Why, Zone};
+
+/// Free pages looked at for one piece.
+const LOOKED_AT: usize = 256;
+
+/// The state of one filling: what has been decided so far.
+struct Filling<'a> {
+    pages: &'a Pages,
+    zone: Zone,
+    request: &'a Request,
+    now: u64,
+    room: Room,
+    behind_waits: bool,
+    /// Addresses that the placement covers: pages there serve it where they are.
+    keep: (u64, u64),
+    steps: Vec<Step>,
+    /// Slots of the pages taken so far.
+    taken: Vec<u32>,
+    steals: usize,
+    /// Points of the ranges that stolen pages come from.
+    points: Points,
+    /// Bytes created less bytes released.
+    created: u64,
+    released: u64,
+}
+
+impl Pages {
+    pub(super) fn fill(
+        &self,
+        zone: Zone,
+        request: &Request,
+        site: &Site,
+        now: u64,
+        room: Room,
+        behind_waits: bool,
+    ) -> Result<Plan, PagesError> {
+        let end = site.at + request.bytes;
+        let mut filling = Filling {
+            pages: self,
+            zone,
+            request,
+            now,
+            room,
+            behind_waits,
+            keep: (self.granule.round_down(site.at), end + self.granule.padding(end)),
+            steps: Vec::new(),
+            taken: Vec::new(),
+            steals: 0,
+            points: self.points_over(site.hint, site.at, end),
+            created: 0,
+            released: 0,
+        };
+        for gap in &site.gaps {
+            filling.fill(*gap)?;
+        }
+        let Filling { steps, points, .. } = filling;
+        let waits = points.without(request.stream);
+        let why = match (steps.is_empty(), waits.is_empty()) {
+            (_, false) => Why::Wait,
+            (true, true) => Why::Hole,
+            (false, true) => Why::Backed,
+        };
+        let (at, bytes, hint, version) = (site.at, request.bytes, site.hint, self.version);
+        Ok(Plan { at, bytes, steps, waits, why, hint, now, version })
+    }
+}
+
+impl Filling<'_> {
+    fn fill(&mut self, gap: Gap) -> Result<(), PagesError> {
+        let granule = self.pages.granule.get();
+        let mut at = gap.start;
+        while at < gap.end {
+            let left = gap.end - at;
+            let policy = &self.pages.policy;
+            let piece = policy.piece(self.zone, left, granule, self.pages.heat, self.now);
+            let net = self.created.saturating_sub(self.released);
+            at += if net + piece <= self.room.before_stealing {
+                self.create(piece, at)
+            } else if let Some(stolen) = self.steal(left, gap.space_end - at, at) {
+                stolen
+            } else if let Some(made) = self.exchange(left, piece, at) {
+                made
+            } else {
+                self.create_past_room(piece, at)?
+            };
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, bytes: u64, at: u64) -> u64 {
+        self.steps.push(Step::Create { bytes, at });
+        self.created += bytes;
+        bytes
+    }
+
+    fn create_past_room(&mut self, piece: u64, at: u64) -> Result<u64, PagesError> {
+        let net = self.created.saturating_sub(self.released);
+        let left = self.pages.granule.round_down(self.room.at_most.saturating_sub(net));
+        if left == 0 {
+            return Err(PagesError::NoRoom { missing: piece });
+        }
+        Ok(self.create(piece.min(left), at))
+    }
+
+    /// The points of a free page, if it may be taken.
+    fn takeable(&self, index: u32) -> Option<Points> {
+        let (_, page) = self.pages.store.pages.at(index)?;
+        let end = page.at + page.backing.bytes;
+        if self.taken.contains(&index) || (page.at < self.keep.1 && end > self.keep.0) {
+            return None;
+        }
+        Some(self.pages.points_under(page.at, end))
+    }
+
+    fn ready(&self, points: &Points) -> bool {
+        self.behind_waits || points.iter().all(|point| point.stream == self.request.stream)
+    }
+
+    /// A page a little longer than what is left, else the one no longer than that which is
+    /// largest, with a tenth of the hole it lies in counted against it.
+    fn steal(&mut self, left: u64, space: u64, at: u64) -> Option<u64> {
+        let pages = self.pages;
+        if pages.stale.len() + self.steals >= pages.policy.stale_max {
+            return None;
+        }
+        let granule = pages.granule.get();
+        let longest = (left + granule.max(left / 16)).min(space);
+        let free = &pages.store.free;
+        let longer = free.range((left, 0)..=(longest, u32::MAX)).take(LOOKED_AT);
+        let fits = |&&(_, index): &&(u64, u32)| {
+            self.takeable(index).is_some_and(|points| self.ready(&points))
+        };
+        let index = match longer.clone().find(fits) {
+            Some(&(_, index)) => index,
+            None => self.least_useful((left + granule).min(space))?,
+        };
+        let points = self.takeable(index)?;
+        let (key, page) = pages.store.pages.at(index)?;
+        let backing = page.backing;
+        self.steps.push(Step::Steal { page: PageId(key), backing, from: page.at, at });
+        self.taken.push(index);
+        self.steals += 1;
+        self.points.merge(&points);
+        Some(backing.bytes)
+    }
+
+    fn least_useful(&self, most: u64) -> Option<u32> {
+        let mut best: Option<(i64, u32)> = None;
+        let free = self.pages.store.free.range(..=(most, u32::MAX)).rev();
+        for &(bytes, index) in free.take(LOOKED_AT) {
+            if best.is_some_and(|(least, _)| -(bytes as i64) > least) {
+                break;
+            }
+            let Some(points) = self.takeable(index) else { continue };
+            if !self.ready(&points) {
+                continue;
+            }
+            let value = (self.hole_len(index) / 10) as i64 - bytes as i64;
+            if best.is_none_or(|(least, _)| value < least) {
+                best = Some((value, index));
+            }
+        }
+        best.map(|(_, index)| index)
+    }
+
+    /// Length of the free range that a page lies in.
+    fn hole_len(&self, index: u32) -> u64 {
+        let ranges = &self.pages.ranges;
+        let page = self.pages.store.pages.at(index);
+        page.and_then(|(_, page)| ranges.find(page.at))
+            .and_then(|range| ranges.at(range))
+            .map_or(0, |range| range.len)
+    }
+
+    /// Gives the smallest free page longer than what is left back and makes one that fits.
+    fn exchange(&mut self, left: u64, piece: u64, at: u64) -> Option<u64> {
+        let store = &self.pages.store;
+        let alone = |object| store.objects.get(&object).is_some_and(|object| object.pages == 1);
+        let longer = store.free.range((left, 0)..).take(LOOKED_AT);
+        let index = longer.map(|&(_, index)| index).find(|&index| {
+            self.takeable(index).is_some_and(|points| points.is_empty())
+                && store.pages.at(index).is_some_and(|(_, page)| alone(page.backing.object))
+        })?;
+        let (key, page) = store.pages.at(index)?;
+        let backing = page.backing;
+        self.steps.push(Step::Release { page: PageId(key), backing, at: page.at });
+        self.taken.push(index);
+        self.released += backing.object_bytes;
+        Some(self.create(piece.min(backing.bytes), at))
+    }
+}

@@ -1,0 +1,140 @@
+//! Looking for a place: the rungs in order, and the holes that fit.
+
+use super::index::{Hit, Index};
+use super::ranges::Owner;
+use super::{Pages, PagesError, Plan, Points, Request, Room, StreamId, Why, Zone};
+
+/// Holes looked at, in order of address, for one that a small block divides.
+const SCAN: usize = 256;
+/// A hole counts as divided when at most this fraction of one block is left over.
+const REST: u64 = 12;
+/// Shortest holes compared for a large block.
+const SHORTEST: usize = 32;
+
+impl Pages {
+    /// Looks for a place; changes nothing. In order: a hole ready for the request's stream; past
+    /// the room for creating, such a hole of the other zone; gaps backed by new and stolen pages;
+    /// if the request may wait, a hole behind other streams' work, then pages behind it.
+    ///
+    /// # Errors
+    /// [`PagesError::BadSize`], [`PagesError::NoAddresses`], [`PagesError::NoRoom`].
+    pub fn find(&self, request: &Request, now: u64, room: Room) -> Result<Plan, PagesError> {
+        let zone = self.policy.zone(request.bytes);
+        let span = self.ranges.span(zone);
+        if request.bytes == 0 || request.bytes > span.limit - span.base {
+            return Err(PagesError::BadSize);
+        }
+        let zones = [zone, zone.other()];
+        let tight = room.before_stealing < request.bytes;
+        let ready = |&zone: &Zone| self.fit(zone, request, true);
+        if let Some(found) = zones[..=usize::from(tight)].iter().find_map(ready) {
+            return Ok(self.hole_plan(request, found, Why::Hole, now));
+        }
+        let backed = self.back(zone, request, now, room, false);
+        if backed.is_ok() || !request.may_wait {
+            return backed;
+        }
+        let behind = |&zone: &Zone| self.fit(zone, request, false);
+        if let Some(found) = zones.iter().find_map(behind) {
+            return Ok(self.hole_plan(request, found, Why::Wait, now));
+        }
+        self.back(zone, request, now, room, true)
+    }
+
+    fn hole_plan(&self, request: &Request, found: (Hit, u64), why: Why, now: u64) -> Plan {
+        let (hit, at) = found;
+        let points = self.ranges.at(hit.range).map_or(Points::NONE, |range| range.points.clone());
+        Plan {
+            at,
+            bytes: request.bytes,
+            steps: Vec::new(),
+            waits: points.without(request.stream),
+            why,
+            hint: hit.range,
+            now,
+            version: self.version,
+        }
+    }
+
+    /// The lists of free ranges that serve `stream` without a wait, or those that do not.
+    pub(super) fn lists(
+        &self,
+        zone: Zone,
+        stream: StreamId,
+        ready: bool,
+    ) -> impl Iterator<Item = &Index> {
+        let serves = move |owner: &Owner| {
+            (*owner == Owner::Anyone || *owner == Owner::Stream(stream)) == ready
+        };
+        self.ranges.span(zone).free.iter().filter(move |(owner, _)| serves(owner)).map(|x| x.1)
+    }
+
+    fn fit(&self, zone: Zone, request: &Request, ready: bool) -> Option<(Hit, u64)> {
+        match zone {
+            Zone::Small => self.fit_small(request, ready),
+            Zone::Large => self.fit_large(request, ready),
+        }
+    }
+
+    fn fit_small(&self, request: &Request, ready: bool) -> Option<(Hit, u64)> {
+        let Request { bytes, align, stream, .. } = *request;
+        let mut first: Option<(Hit, u64)> = None;
+        for list in self.lists(Zone::Small, stream, ready) {
+            let mut from = 0;
+            for _ in 0..SCAN {
+                let Some(hit) = list.first_fit(from, bytes) else { break };
+                from = hit.start + 1;
+                let at = hit.start + align.padding(hit.start);
+                let usable = (hit.start + hit.len).saturating_sub(at);
+                if usable < bytes {
+                    continue;
+                }
+                if usable % bytes <= bytes / REST {
+                    return Some((hit, at));
+                }
+                if first.is_none_or(|(_, lowest)| at < lowest) {
+                    first = Some((hit, at));
+                }
+            }
+        }
+        first
+    }
+
+    fn fit_large(&self, request: &Request, ready: bool) -> Option<(Hit, u64)> {
+        let Request { bytes, align, stream, .. } = *request;
+        let mut best: Option<((u64, u64), (Hit, u64))> = None;
+        for list in self.lists(Zone::Large, stream, ready) {
+            for hit in list.shortest(bytes).take(SHORTEST) {
+                let low = hit.start + align.padding(hit.start);
+                let high = align.round_down(hit.start + hit.len - bytes);
+                if low > high {
+                    continue;
+                }
+                for at in [low, high] {
+                    let cost = (self.stranded(at, bytes), hit.len);
+                    if best.is_none_or(|(least, _)| cost < least) {
+                        best = Some((cost, (hit, at)));
+                    }
+                }
+            }
+        }
+        best.map(|(_, found)| found)
+    }
+
+    /// Bytes of wholly free pages that a block here would make partly used without using them.
+    pub(super) fn stranded(&self, at: u64, bytes: u64) -> u64 {
+        let end = at + bytes;
+        let Some((first, page)) = self.store.page_at(at) else { return 0 };
+        let mut stranded = 0;
+        if page.live == 0 {
+            let page_end = page.at + page.backing.bytes;
+            stranded += page.backing.bytes - (end.min(page_end) - at);
+        }
+        match self.store.page_at(end - 1) {
+            Some((last, page)) if last != first && page.live == 0 => {
+                stranded + page.backing.bytes - (end - page.at)
+            }
+            _ => stranded,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Free ranges of one kind, by address and by length.
+//!
+//! By address they form a treap whose nodes know the longest range below them, so that "the
+//! first range from here on that is long enough" takes O(log n). By length they form an ordered
+//! set, for the shortest that fit and for the longest there are.
+
+use std::collections::BTreeSet;
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Node {
+    start: u64,
+    len: u64,
+    /// Length of the longest range in this subtree.
+    longest: u64,
+    range: u32,
+    priority: u32,
+    left: u32,
+    right: u32,
+}
+
+/// A free range as the index knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub start: u64,
+    pub len: u64,
+    /// Slot of the range in the table of ranges.
+    pub range: u32,
+}
+
+/// Free ranges by address and by length. Starts are unique.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    nodes: Vec<Node>,
+    spare: Vec<u32>,
+    root: u32,
+    by_len: BTreeSet<(u64, u64, u32)>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), spare: Vec::new(), root: NIL, by_len: BTreeSet::new() }
+    }
+}
+
+/// Spreads addresses over priorities, always the same way, so that runs can be repeated.
+fn priority(start: u64) -> u32 {
+    let mixed = (start ^ (start >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) as u32
+}
+
+impl Index {
+    pub fn len(&self) -> usize {
+        self.by_len.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.root == NIL
+    }
+
+    fn node(&self, at: u32) -> &Node {
+        &self.nodes[at as usize]
+    }
+
+    fn refresh(&mut self, at: u32) {
+        let (left, right) = (self.node(at).left, self.node(at).right);
+        let mut longest = self.node(at).len;
+        for child in [left, right] {
+            if child != NIL {
+                longest = longest.max(self.node(child).longest);
+            }
+        }
+        self.nodes[at as usize].longest = longest;
+    }
+
+    pub fn insert(&mut self, hit: Hit) {
+        self.by_len.insert((hit.len, hit.start, hit.range));
+        let node = Node {
+            start: hit.start,
+            len: hit.len,
+            longest: hit.len,
+            range: hit.range,
+            priority: priority(hit.start),
+            left: NIL,
+            right: NIL,
+        };
+        let at = match self.spare.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.root = self.attach(self.root, at);
+    }
+
+    fn attach(&mut self, root: u32, new: u32) -> u32 {
+        if root == NIL {
+            return new;
+        }
+        if self.node(new).priority > self.node(root).priority {
+            let (left, right) = self.split(root, self.node(new).start);
+            self.nodes[new as usize].left = left;
+            self.nodes[new as usize].right = right;
+            self.refresh(new);
+            return new;
+        }
+        if self.node(new).start < self.node(root).start {
+            let child = self.attach(self.node(root).left, new);
+            self.nodes[root as usize].left = child;
+        } else {
+            let child = self.attach(self.node(root).right, new);
+            self.nodes[root as usize].right = child;
+        }
+        self.refresh(root);
+        root
+    }
+
+    /// Nodes below `start`, and the rest.
+    fn split(&mut self, root: u32, start: u64) -> (u32, u32) {
+        if root == NIL {
+            return (NIL, NIL);
+        }
+        if self.node(root).start < start {
+            let (left, right) = self.split(self.node(root).right, start);
+            self.nodes[root as usize].right = left;
+            self.refresh(root);
+            (root, right)
+        } else {
+            let (left, right) = self.split(self.node(root).left, start);
+            self.nodes[root as usize].left = right;
+            self.refresh(root);
+            (left, root)
+        }
+    }
+
+    fn join(&mut self, left: u32, right: u32) -> u32 {
+        if left == NIL {
+            return right;
+        }
+        if right == NIL {
+            return left;
+        }
+        if self.node(left).priority > self.node(right).priority {
+            let child = self.join(self.node(left).right, right);
+            self.nodes[left as usize].right = child;
+            self.refresh(left);
+            left
+        } else {
+            let child = self.join(left, self.node(right).left);
+            self.nodes[right as usize].left = child;
+            self.refresh(right);
+            right
+        }
+    }
+
+    pub fn remove(&mut self, hit: Hit) {
+        self.by_len.remove(&(hit.len, hit.start, hit.range));
+        self.root = self.detach(self.root, hit.start);
+    }
+
+    fn detach(&mut self, root: u32, start: u64) -> u32 {
+        if root == NIL {
+            return NIL;
+        }
+        let node = self.node(root);
+        let (left, right) = (node.left, node.right);
+        if node.start == start {
+            self.spare.push(root);
+            return self.join(left, right);
+        }
+        if start < node.start {
+            let child = self.detach(left, start);
+            self.nodes[root as usize].left = child;
+        } else {
+            let child = self.detach(right, start);
+            self.nodes[root as usize].right = child;
+        }
+        self.refresh(root);
+        root
+    }
+
+    /// The first range, by address, that starts at `from` or later and has at least `len` bytes.
+    pub fn first_fit(&self, from: u64, len: u64) -> Option<Hit> {
+        self.first_fit_in(self.root, from, len)
+    }
+
+    fn first_fit_in(&self, root: u32, from: u64, len: u64) -> Option<Hit> {
+        if root == NIL || self.node(root).longest < len {
+            return None;
+        }
+        let node = self.node(root);
+        if node.start >= from {
+            if let Some(hit) = self.first_fit_in(node.left, from, len) {
+                return Some(hit);
+            }
+            if node.len >= len {
+                return Some(Hit { start: node.start, len: node.len, range: node.range });
+            }
+        }
+        self.first_fit_in(node.right, from, len)
+    }
+
+    /// The range that `at` lies in.
+    pub fn containing(&self, at: u64) -> Option<Hit> {
+        let (mut root, mut best) = (self.root, None);
+        while root != NIL {
+            let node = self.node(root);
+            if node.start <= at {
+                best = Some(Hit { start: node.start, len: node.len, range: node.range });
+                root = node.right;
+            } else {
+                root = node.left;
+            }
+        }
+        best.filter(|hit| at - hit.start < hit.len)
+    }
+
+    /// Ranges of at least `len` bytes, shortest first.
+    pub fn shortest(&self, len: u64) -> impl Iterator<Item = Hit> + '_ {
+        self.by_len.range((len, 0, 0)..).map(|&(len, start, range)| Hit { start, len, range })
+    }
+
+    /// All ranges, longest first.
+    pub fn longest(&self) -> impl Iterator<Item = Hit> + '_ {
+        self.by_len.iter().rev().map(|&(len, start, range)| Hit { start, len, range })
+    }
+
+    /// Whether tree and set hold the same ranges, ordered, with true maxima (O(n)).
+    pub fn is_sound(&self) -> bool {
+        let mut seen = Vec::new();
+        let sound = self.walk(self.root, &mut seen);
+        let ordered = seen.windows(2).all(|pair| pair[0].start + pair[0].len <= pair[1].start);
+        let same = seen.len() == self.by_len.len()
+            && seen.iter().all(|hit| self.by_len.contains(&(hit.len, hit.start, hit.range)));
+        sound && ordered && same
+    }
+
+    fn walk(&self, root: u32, seen: &mut Vec<Hit>) -> bool {
+        if root == NIL {
+            return true;
+        }
+        let node = self.node(root);
+        let mut longest = node.len;
+        let mut sound = true;
+        for child in [node.left, node.right] {
+            if child != NIL {
+                longest = longest.max(self.node(child).longest);
+                sound &= self.node(child).priority <= node.priority;
+            }
+        }
+        sound &= longest == node.longest && self.walk(node.left, seen);
+        seen.push(Hit { start: node.start, len: node.len, range: node.range });
+        sound && self.walk(node.right, seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_agrees_with_a_sorted_list() {
+        let mut seed = 0x1234_5678_u64;
+        let mut next = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % n
+        };
+        let mut index = Index::default();
+        let mut model: Vec<Hit> = Vec::new();
+        for step in 0..20_000 {
+            let slot = next(500);
+            match model.iter().position(|hit| hit.range == slot as u32) {
+                Some(at) => index.remove(model.swap_remove(at)),
+                None => {
+                    let hit =
+                        Hit { start: slot * 100, len: 1 + next(100), range: slot as u32 };
+                    index.insert(hit);
+                    model.push(hit);
+                }
+            }
+            let (from, len) = (next(50_000), next(110));
+            let expected = model
+                .iter()
+                .filter(|hit| hit.start >= from && hit.len >= len)
+                .min_by_key(|hit| hit.start);
+            assert_eq!(index.first_fit(from, len).as_ref(), expected, "step {step}");
+            let inside = model.iter().find(|hit| hit.start <= from && from < hit.start + hit.len);
+            assert_eq!(index.containing(from).as_ref(), inside, "step {step}");
+        }
+        assert!(index.is_sound());
+        assert_eq!(index.len(), model.len());
+    }
+}

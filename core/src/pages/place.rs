@@ -1,0 +1,205 @@
+//! Placing a miss: where the fewest new bytes, the least stranding and the fewest gaps meet.
+
+use super::ranges::{NONE, Owner, State};
+use super::{Pages, PagesError, Plan, Request, Room, Zone};
+
+/// Free ranges, longest first, whose surroundings are tried.
+const LONGEST: usize = 64;
+/// Neighbours followed to each side.
+const REACH: usize = 16;
+
+/// A stretch without live blocks: backed free ranges and holes, in order.
+struct Extent {
+    /// First byte, end, whether it is a hole.
+    parts: Vec<(u64, u64, bool)>,
+    /// A range at or before the first part; [`NONE`] when the zone is empty.
+    hint: u32,
+}
+
+/// A hole's part that a placement has to back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub start: u64,
+    pub end: u64,
+    /// Where the hole ends: pages may be longer than the gap up to here.
+    pub space_end: u64,
+}
+
+/// A place for a miss.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub at: u64,
+    pub hint: u32,
+    pub gaps: Vec<Gap>,
+}
+
+impl Pages {
+    /// Finds a place whose gaps can be backed, and how.
+    pub(super) fn back(
+        &self,
+        zone: Zone,
+        request: &Request,
+        now: u64,
+        room: Room,
+        behind_waits: bool,
+    ) -> Result<Plan, PagesError> {
+        let site = self
+            .site(zone, request)
+            .ok_or(PagesError::NoAddresses { bytes: request.bytes })?;
+        self.fill(zone, request, &site, now, room, behind_waits)
+    }
+
+    fn site(&self, zone: Zone, request: &Request) -> Option<Site> {
+        let span = self.ranges.span(zone);
+        let mut best: Option<((u64, u64), Site)> = None;
+        let mut consider = |extent: &Extent| self.try_extent(extent, request, &mut best);
+        for list in self.lists(zone, request.stream, true) {
+            for hit in list.longest().take(LONGEST) {
+                consider(&self.extent(zone, hit.range, request));
+            }
+        }
+        if let Some(&(_, _, hole)) = span.holes.range((request.bytes, 0, 0)..).next() {
+            consider(&self.extent(zone, hole, request));
+        }
+        consider(&self.extent(zone, span.last, request));
+        if self.ranges.at(span.last).is_some_and(|range| !self.usable(range.state, span.last, request))
+            || span.last == NONE
+        {
+            let tail = vec![(span.top, span.limit, true)];
+            consider(&Extent { parts: tail, hint: span.last });
+        }
+        best.map(|(_, site)| site)
+    }
+
+    fn usable(&self, state: State, index: u32, request: &Request) -> bool {
+        match state {
+            State::Hole => true,
+            State::Free => self.ranges.at(index).is_some_and(|range| {
+                let owner = Owner::of(&range.points);
+                owner == Owner::Anyone || owner == Owner::Stream(request.stream)
+            }),
+            _ => false,
+        }
+    }
+
+    /// The surroundings of a range, itself included if it is usable.
+    fn extent(&self, zone: Zone, index: u32, request: &Request) -> Extent {
+        let usable = |index: u32| {
+            self.ranges.at(index).filter(|range| self.usable(range.state, index, request))
+        };
+        let mut first = index;
+        for _ in 0..REACH {
+            match usable(first).map(|range| range.prev) {
+                Some(prev) if usable(prev).is_some() => first = prev,
+                _ => break,
+            }
+        }
+        let mut extent = Extent { parts: Vec::new(), hint: first };
+        let (mut at, mut left) = (first, 2 * REACH);
+        while let Some(range) = usable(at).filter(|_| left > 0) {
+            extent.parts.push((range.start, range.end(), range.state == State::Hole));
+            if range.next == NONE {
+                let span = self.ranges.span(zone);
+                if span.top < span.limit {
+                    extent.parts.push((span.top, span.limit, true));
+                }
+                break;
+            }
+            at = range.next;
+            left -= 1;
+        }
+        extent
+    }
+
+    fn try_extent(
+        &self,
+        extent: &Extent,
+        request: &Request,
+        best: &mut Option<((u64, u64), Site)>,
+    ) {
+        let (Some(first), Some(last)) = (extent.parts.first(), extent.parts.last()) else {
+            return;
+        };
+        let (low, high, bytes) = (first.0, last.1, request.bytes);
+        if high - low < bytes {
+            return;
+        }
+        let top = self.ranges.spans[usize::from(low >= self.ranges.spans[1].base)].top;
+        let up = |at: u64| at + request.align.padding(at);
+        let mut starts = vec![up(low)];
+        for &(start, end, hole) in &extent.parts {
+            if !hole {
+                starts.push(up(start));
+                starts.push(request.align.round_down(end.saturating_sub(bytes)));
+            }
+            if start == top {
+                starts.push(up(start));
+            }
+        }
+        if high <= top {
+            starts.push(request.align.round_down(high - bytes));
+        }
+        for at in starts {
+            if at < low || at > high - bytes {
+                continue;
+            }
+            let cost = (self.cost(extent, at, bytes), at);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                let gaps = self.gaps(extent, at, bytes);
+                *best = Some((cost, Site { at, hint: extent.hint, gaps }));
+            }
+        }
+    }
+
+    fn gaps(&self, extent: &Extent, at: u64, bytes: u64) -> Vec<Gap> {
+        let low = self.granule.round_down(at);
+        let high = at + bytes + self.granule.padding(at + bytes);
+        let holes = extent.parts.iter().filter(|part| part.2);
+        holes
+            .map(|&(start, end, _)| Gap {
+                start: start.max(low),
+                end: end.min(high),
+                space_end: end,
+            })
+            .filter(|gap| gap.start < gap.end)
+            .collect()
+    }
+
+    fn cost(&self, extent: &Extent, at: u64, bytes: u64) -> u64 {
+        let end = at + bytes;
+        let low = self.granule.round_down(at);
+        let high = end + self.granule.padding(end);
+        let (mut cost, mut first_backed, mut last_backed) = (0_u64, true, true);
+        for &(start, stop, hole) in &extent.parts {
+            if hole && start < high && stop > low {
+                cost += stop.min(high) - start.max(low);
+                cost = cost.saturating_add(self.policy.gap_bytes);
+                first_backed &= at < start || at >= stop;
+                last_backed &= end - 1 < start || end > stop;
+            }
+        }
+        if !first_backed {
+            cost = cost.saturating_add(at - low);
+        }
+        if !last_backed {
+            cost = cost.saturating_add(high - end);
+        }
+        cost.saturating_add(self.stranded_ends(at, bytes, first_backed, last_backed))
+    }
+
+    /// [`stranded`](Self::stranded), for a placement whose ends may lie in holes.
+    fn stranded_ends(&self, at: u64, bytes: u64, first: bool, last: bool) -> u64 {
+        match (first, last) {
+            (true, true) => self.stranded(at, bytes),
+            (true, false) => self.store.page_at(at).map_or(0, |(_, page)| {
+                let used = page.at + page.backing.bytes - at;
+                if page.live == 0 { page.backing.bytes - used } else { 0 }
+            }),
+            (false, true) => self.store.page_at(at + bytes - 1).map_or(0, |(_, page)| {
+                let used = at + bytes - page.at;
+                if page.live == 0 { page.backing.bytes - used } else { 0 }
+            }),
+            (false, false) => 0,
+        }
+    }
+}
