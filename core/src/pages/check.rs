@@ -166,9 +166,8 @@ impl Pages {
         ensure("INV-PAGES-7", 0, free == self.store.free.len())?;
         ensure("INV-PAGES-7", 0, free_bytes == self.store.free_bytes)?;
         pieces.sort_unstable();
-        let apart = |pair: &[(_, u64, u64)]| {
-            pair[0].0 != pair[1].0 || pair[0].1 + pair[0].2 <= pair[1].1
-        };
+        let apart =
+            |pair: &[(_, u64, u64)]| pair[0].0 != pair[1].0 || pair[0].1 + pair[0].2 <= pair[1].1;
         ensure("INV-PAGES-5", 0, pieces.windows(2).all(apart))?;
         for (id, object) in &self.store.objects {
             let count = pieces.iter().filter(|piece| piece.0 == *id).count();
@@ -203,7 +202,8 @@ impl Pages {
         let mut queued = 0;
         for (key, points) in &self.stale {
             let range = self.ranges.table.get(*key).ok();
-            let holds = |range: &&Range| range.state == State::Stale && covers(&range.points, points);
+            let holds =
+                |range: &&Range| range.state == State::Stale && covers(&range.points, points);
             ensure("INV-PAGES-10", 0, range.filter(holds).is_some())?;
             queued += 1;
         }

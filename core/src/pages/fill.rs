@@ -105,14 +105,21 @@ impl Filling<'_> {
         Ok(self.create(piece.min(left), at))
     }
 
-    /// The points of a free page, if it may be taken.
-    fn takeable(&self, index: u32) -> Option<Points> {
-        let (_, page) = self.pages.store.pages.at(index)?;
-        let end = page.at + page.backing.bytes;
-        if self.taken.contains(&index) || (page.at < self.keep.1 && end > self.keep.0) {
-            return None;
-        }
-        Some(self.pages.points_under(page.at, end))
+    /// Whether a free page lies elsewhere and is not taken yet.
+    fn apart(&self, index: u32) -> bool {
+        let page = self.pages.store.pages.at(index);
+        page.is_some_and(|(_, page)| {
+            let end = page.at + page.backing.bytes;
+            (page.at >= self.keep.1 || end <= self.keep.0) && !self.taken.contains(&index)
+        })
+    }
+
+    /// What has to be reached before a free page is used by others.
+    fn points(&self, index: u32) -> Points {
+        let page = self.pages.store.pages.at(index);
+        page.map_or(Points::NONE, |(_, page)| {
+            self.pages.points_under(page.at, page.at + page.backing.bytes)
+        })
     }
 
     fn ready(&self, points: &Points) -> bool {
@@ -129,15 +136,13 @@ impl Filling<'_> {
         let granule = pages.granule.get();
         let longest = (left + granule.max(left / 16)).min(space);
         let free = &pages.store.free;
-        let longer = free.range((left, 0)..=(longest, u32::MAX)).take(LOOKED_AT);
-        let fits = |&&(_, index): &&(u64, u32)| {
-            self.takeable(index).is_some_and(|points| self.ready(&points))
-        };
-        let index = match longer.clone().find(fits) {
-            Some(&(_, index)) => index,
+        let longer = free.range((left, 0)..=(longest, u32::MAX)).map(|&(_, index)| index);
+        let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
+        let index = match longer.find(|&index| self.ready(&self.points(index))) {
+            Some(index) => index,
             None => self.least_useful((left + granule).min(space))?,
         };
-        let points = self.takeable(index)?;
+        let points = self.points(index);
         let (key, page) = pages.store.pages.at(index)?;
         let backing = page.backing;
         self.steps.push(Step::Steal { page: PageId(key), backing, from: page.at, at });
@@ -150,12 +155,12 @@ impl Filling<'_> {
     fn least_useful(&self, most: u64) -> Option<u32> {
         let mut best: Option<(i64, u32)> = None;
         let free = self.pages.store.free.range(..=(most, u32::MAX)).rev();
-        for &(bytes, index) in free.take(LOOKED_AT) {
+        let apart = free.filter(|&&(_, index)| self.apart(index));
+        for &(bytes, index) in apart.take(LOOKED_AT) {
             if best.is_some_and(|(least, _)| -(bytes as i64) > least) {
                 break;
             }
-            let Some(points) = self.takeable(index) else { continue };
-            if !self.ready(&points) {
+            if !self.ready(&self.points(index)) {
                 continue;
             }
             let value = (self.hole_len(index) / 10) as i64 - bytes as i64;
@@ -179,9 +184,10 @@ impl Filling<'_> {
     fn exchange(&mut self, left: u64, piece: u64, at: u64) -> Option<u64> {
         let store = &self.pages.store;
         let alone = |object| store.objects.get(&object).is_some_and(|object| object.pages == 1);
-        let longer = store.free.range((left, 0)..).take(LOOKED_AT);
-        let index = longer.map(|&(_, index)| index).find(|&index| {
-            self.takeable(index).is_some_and(|points| points.is_empty())
+        let longer = store.free.range((left, 0)..).map(|&(_, index)| index);
+        let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
+        let index = longer.find(|&index| {
+            self.points(index).is_empty()
                 && store.pages.at(index).is_some_and(|(_, page)| alone(page.backing.object))
         })?;
         let (key, page) = store.pages.at(index)?;

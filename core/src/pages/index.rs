@@ -277,8 +277,7 @@ mod tests {
             match model.iter().position(|hit| hit.range == slot as u32) {
                 Some(at) => index.remove(model.swap_remove(at)),
                 None => {
-                    let hit =
-                        Hit { start: slot * 100, len: 1 + next(100), range: slot as u32 };
+                    let hit = Hit { start: slot * 100, len: 1 + next(100), range: slot as u32 };
                     index.insert(hit);
                     model.push(hit);
                 }

@@ -303,7 +303,8 @@ impl Pages {
 
     /// The room that the policy gives a request of `bytes`, where `at_most` may be created.
     pub fn room(&self, bytes: u64, at_most: u64) -> Room {
-        let active = (self.live + self.ranges.pending_bytes).saturating_add(bytes).max(self.active_peak);
+        let active =
+            (self.live + self.ranges.pending_bytes).saturating_add(bytes).max(self.active_peak);
         let slack = u128::from(active) * u128::from(self.policy.slack_permille) / 1_000;
         let line = active.saturating_add(u64::try_from(slack).unwrap_or(u64::MAX));
         Room { before_stealing: line.saturating_sub(self.store.reserved).min(at_most), at_most }

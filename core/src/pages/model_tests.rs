@@ -70,9 +70,7 @@ impl Model {
 
     fn pending(&self, points: &Points) -> Points {
         let mut left = points.clone();
-        left.retain(|p| {
-            self.reached.get(&{ p.stream }.0).is_none_or(|&value| value < p.value)
-        });
+        left.retain(|p| self.reached.get(&{ p.stream }.0).is_none_or(|&value| value < p.value));
         left
     }
 
@@ -98,14 +96,8 @@ impl Model {
             let given = plan.waits.iter().find(|wait| wait.stream == need.stream);
             assert!(given.is_some_and(|wait| wait.value >= need.value), "{need:?} in {plan:?}");
         }
-        let block = ModelBlock {
-            id,
-            stream,
-            pieces,
-            at: plan.at,
-            bytes: plan.bytes,
-            inherited: owed,
-        };
+        let block =
+            ModelBlock { id, stream, pieces, at: plan.at, bytes: plan.bytes, inherited: owed };
         self.blocks.push(block);
     }
 

@@ -167,8 +167,7 @@ impl Store {
 
     /// Adds a page at `at`, `live` bytes of it covered.
     pub fn add(&mut self, backing: Backing, at: u64, live: u64, now: u64) -> Option<Key> {
-        let page =
-            Page { backing, at, live, excluded: 0, in_flight: false, idle_since: now };
+        let page = Page { backing, at, live, excluded: 0, in_flight: false, idle_since: now };
         let key = self.pages.insert(page)?;
         self.paint(at, backing.bytes, Some(key.index()));
         self.enlist(key.index(), false);

@@ -43,9 +43,8 @@ impl Pages {
         room: Room,
         behind_waits: bool,
     ) -> Result<Plan, PagesError> {
-        let site = self
-            .site(zone, request)
-            .ok_or(PagesError::NoAddresses { bytes: request.bytes })?;
+        let site =
+            self.site(zone, request).ok_or(PagesError::NoAddresses { bytes: request.bytes })?;
         self.fill(zone, request, &site, now, room, behind_waits)
     }
 
@@ -62,7 +61,10 @@ impl Pages {
             consider(&self.extent(zone, hole, request));
         }
         consider(&self.extent(zone, span.last, request));
-        if self.ranges.at(span.last).is_some_and(|range| !self.usable(range.state, span.last, request))
+        if self
+            .ranges
+            .at(span.last)
+            .is_some_and(|range| !self.usable(range.state, span.last, request))
             || span.last == NONE
         {
             let tail = vec![(span.top, span.limit, true)];

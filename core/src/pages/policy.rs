@@ -22,7 +22,8 @@ pub struct Policy {
     /// Share of the elapsed time, in thousandths, that stealing may take before new pages become
     /// larger (twice as large for each doubling). 0: pages never grow with the time spent.
     pub steal_permille: u64,
-    /// Time for stealing, in ticks, that is not counted against that share. 0: none is free.
+    /// Time for stealing, in ticks (nanoseconds in the default), that is not counted against that
+    /// share. 0: none is free.
     pub steal_allowance: u64,
     /// What one more gap to fill weighs in the choice of a place, in bytes. 0: only bytes count.
     pub gap_bytes: u64,
@@ -41,8 +42,8 @@ impl Default for Policy {
             large_page: 16 << 20,
             grading: 8,
             slack_permille: 0,
-            steal_permille: 10,
-            steal_allowance: 10_000_000,
+            steal_permille: 20,
+            steal_allowance: 30_000_000,
             gap_bytes: 55 << 20,
             stale_max: 1_024,
             keep: u64::MAX,
@@ -86,7 +87,7 @@ impl Policy {
             Zone::Large if self.grading == 0 => self.large_page,
             Zone::Large => (left / self.divisor(heat, now)).min(self.large_page),
         };
-        let most = (most / granule * granule).max(granule);
+        let most = most.max(granule);
         // Pieces of one size, rather than full ones and a rest.
         let pieces = left.div_ceil(most);
         left.div_ceil(pieces).div_ceil(granule) * granule
@@ -120,8 +121,8 @@ mod tests {
             policy.piece(Zone::Large, 64 * MIB, 2 * MIB, heat, 1_000_000_000) / MIB
         };
         assert_eq!(piece(0), 8);
-        assert_eq!(piece(19_000_000), 8);
-        assert_eq!(piece(25_000_000), 16);
+        assert_eq!(piece(49_000_000), 8);
+        assert_eq!(piece(55_000_000), 16);
         assert!(piece(900_000_000) <= 16);
     }
 }

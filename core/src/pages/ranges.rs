@@ -301,8 +301,7 @@ impl Ranges {
             return Some(());
         }
         span.top = end;
-        let hole =
-            Saved { start: top, len: end - top, state: State::Hole, points: Points::NONE };
+        let hole = Saved { start: top, len: end - top, state: State::Hole, points: Points::NONE };
         match self.at(last) {
             Some(range) if range.state == State::Hole => {
                 self.delist(last);

@@ -103,7 +103,9 @@ impl Pages {
     }
 
     /// Says that the device calls are done. `backings` are those of the plan's
-    /// [`Create`](Step::Create) steps, in order; `spent` is what the calls took, in ticks.
+    /// [`Create`](Step::Create) steps, in order; `spent` is what stealing and releasing
+    /// took, in ticks: the calls for [`Steal`](Step::Steal) and [`Release`](Step::Release) steps,
+    /// the unmapping that will follow included as far as it is known.
     /// Returns the objects to release: their pages were in [`Release`](Step::Release) steps and
     /// are unmapped already.
     ///
@@ -120,8 +122,7 @@ impl Pages {
         }
         self.version += 1;
         let Reservation { block, plan, place: (keys, _), leaving } = reservation;
-        let steals = plan.steps.iter().any(|step| !matches!(step, Step::Create { .. }));
-        self.heat.spent += if steals { spent } else { 0 };
+        self.heat.spent = self.heat.spent.saturating_add(spent);
         let mut released = Vec::new();
         let mut backings = backings.iter();
         let mut leaving = leaving.into_iter();
@@ -175,11 +176,8 @@ impl Pages {
     /// Moves a stolen page to its new place; its old range is stale from here on. Returns what
     /// has to be reached before its bytes may be used by others.
     fn stolen(&mut self, page: Key, range: Key, at: u64, plan: &Plan) -> Points {
-        let mut points = self
-            .ranges
-            .table
-            .get(range)
-            .map_or(Points::NONE, |range| range.points.clone());
+        let mut points =
+            self.ranges.table.get(range).map_or(Points::NONE, |range| range.points.clone());
         self.prune(&mut points);
         let old = self.store.pages.get(page).map(|page| (page.at, page.backing.bytes));
         if let Ok((from, bytes)) = old {
@@ -200,12 +198,7 @@ impl Pages {
 
     /// The block goes live; what sticks out of it on either side becomes free, behind the points
     /// of the pages it lies on.
-    fn go_live(
-        &mut self,
-        block: BlockId,
-        keys: &[Key],
-        beside: &[(u64, u64, Points)],
-    ) {
+    fn go_live(&mut self, block: BlockId, keys: &[Key], beside: &[(u64, u64, Points)]) {
         let mut own = Points::NONE;
         for key in keys {
             let Ok(range) = self.ranges.table.get(*key) else { continue };

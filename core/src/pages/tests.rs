@@ -132,8 +132,7 @@ fn nothing_is_stolen_past_the_cap_of_stale_mappings() {
 #[test]
 fn a_stolen_page_carries_the_points_of_every_range_that_covered_it() {
     let mut rig = Rig::new(Policy::default());
-    let small: Vec<_> =
-        (0..4).map(|_| rig.alloc(&request(MIB / 2, 0), OPEN).unwrap().0).collect();
+    let small: Vec<_> = (0..4).map(|_| rig.alloc(&request(MIB / 2, 0), OPEN).unwrap().0).collect();
     let (_wall, _) = rig.alloc(&request(MIB / 2, 0), OPEN).unwrap();
     for (stream, block) in small.into_iter().enumerate() {
         rig.free(block, Points::one(point(stream as u32 + 1, 9)));
@@ -229,8 +228,7 @@ fn small_blocks_that_die_together_leave_a_hole_that_their_size_fills_first() {
     let (_wall, _) = rig.alloc(&request(MIB / 4, 0), OPEN).unwrap();
     let (odd, _) = rig.alloc(&request(MIB, 0), OPEN).unwrap();
     let (_rest_of_the_page, _) = rig.alloc(&request(3 * MIB / 4, 0), OPEN).unwrap();
-    let batch: Vec<_> =
-        (0..4).map(|_| rig.alloc(&request(700_000, 0), OPEN).unwrap()).collect();
+    let batch: Vec<_> = (0..4).map(|_| rig.alloc(&request(700_000, 0), OPEN).unwrap()).collect();
     let (_end, _) = rig.alloc(&request(600 << 10, 0), OPEN).unwrap();
     rig.free(odd, Points::NONE);
     let at = batch[0].1.at;

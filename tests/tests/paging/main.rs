@@ -21,7 +21,9 @@ fn serves_tokens(name: &str) -> bool {
 }
 
 fn print(all: &[Figures]) {
-    println!("trace | reserved/requested | % after the first tenth of events | of time | us/GiB | total ms | pages | steals");
+    println!(
+        "trace | reserved/requested | % after the first tenth of events | of time | us/GiB | total ms | pages | steals"
+    );
     for figures in all {
         println!("{figures}");
     }
@@ -109,7 +111,9 @@ fn frontier() {
         rows.push((format!("large {mib} MiB"), Policy { large: mib << 20, ..base }));
     }
     rows.push(("no stealing".to_string(), Policy { stale_max: 0, ..base }));
-    println!("| setting | geometric mean | worst | mapping average | mapping worst | llm_serving us/GiB |");
+    println!(
+        "| setting | geometric mean | worst | mapping average | mapping worst | llm_serving us/GiB |"
+    );
     for (label, policy) in rows {
         let all: Vec<Figures> = traces
             .iter()

@@ -41,7 +41,6 @@ pub struct Figures {
     pub late_bytes: u64,
     pub recorded_us: u64,
     pub pages: usize,
-    pub creates: u64,
     pub steals: u64,
     pub completed: bool,
 }
@@ -81,8 +80,9 @@ struct Replay {
     pages: Pages,
     cost: Cost,
     spent_us: f64,
+    /// The part of it that went into steals and releases.
+    stealing_us: f64,
     next_object: u64,
-    creates: u64,
     steals: u64,
     capacity: Option<u64>,
 }
@@ -104,12 +104,12 @@ impl Replay {
             }
         };
         let plan = self.pages.find(&request, now, room).ok()?;
-        let (backings, spent) = self.perform(&plan);
+        let before = self.stealing_us;
+        let backings = self.perform(&plan);
         let reservation = self.pages.reserve(plan).unwrap();
         let block = reservation.block();
-        let ticks = (spent * 1_000.0) as u64;
+        let ticks = ((self.stealing_us - before) * 1_000.0) as u64;
         self.pages.commit(reservation, &backings, ticks).unwrap();
-        self.spent_us += spent;
         for stale in self.pages.drop_stale(usize::MAX) {
             self.pages.unmapped(&stale).unwrap();
         }
@@ -118,27 +118,31 @@ impl Replay {
 
     /// The memory objects that the device would make, and the time its calls would take, the
     /// unmapping that follows a steal included.
-    fn perform(&mut self, plan: &Plan) -> (Vec<Backing>, f64) {
-        let (mut backings, mut spent) = (Vec::new(), 0.0);
+    fn perform(&mut self, plan: &Plan) -> Vec<Backing> {
+        let mut backings = Vec::new();
         for step in &plan.steps {
             match *step {
                 Step::Create { bytes, .. } => {
                     let object = ObjectId(self.next_object);
                     self.next_object += 1;
-                    self.creates += 1;
                     backings.push(Backing { object, object_bytes: bytes, offset: 0, bytes });
-                    spent += self.cost.create(bytes) + self.cost.map(bytes);
+                    self.spent_us += self.cost.create(bytes) + self.cost.map(bytes);
                 }
                 Step::Steal { backing, .. } => {
                     self.steals += 1;
-                    spent += self.cost.map(backing.bytes) + self.cost.unmap();
+                    self.steal(self.cost.map(backing.bytes) + self.cost.unmap());
                 }
                 Step::Release { backing, .. } => {
-                    spent += self.cost.unmap() + self.cost.release(backing.bytes);
+                    self.steal(self.cost.unmap() + self.cost.release(backing.bytes));
                 }
             }
         }
-        (backings, spent)
+        backings
+    }
+
+    fn steal(&mut self, us: f64) {
+        self.spent_us += us;
+        self.stealing_us += us;
     }
 }
 
@@ -170,8 +174,8 @@ pub fn replay(
         pages: Pages::new(granule, 1 << 42, policy).unwrap(),
         cost,
         spent_us: 0.0,
+        stealing_us: 0.0,
         next_object: 0,
-        creates: 0,
         steals: 0,
         capacity: capacity.map(|factor| (requested as f64 * factor) as u64 / GRANULE * GRANULE),
     };
@@ -215,7 +219,6 @@ pub fn replay(
         late_bytes,
         recorded_us,
         pages: replay.pages.usage().pages,
-        creates: replay.creates,
         steals: replay.steals,
         completed,
     }
