@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     for _ in 0..events / 2 {
         let at = rng.below(live as u64) as usize;
-        pages.free(blocks[at], Points::NONE, 0)?;
+        pages.free(blocks[at], &Points::NONE, 0)?;
         let bytes = size(&mut rng);
         blocks[at] = alloc(&mut pages, bytes, &mut objects)?;
     }

@@ -79,22 +79,22 @@ impl Pages {
     fn fit_small(&self, request: &Request, ready: bool) -> Option<(Hit, u64)> {
         let Request { bytes, align, stream, .. } = *request;
         let mut first: Option<(Hit, u64)> = None;
+        let mut divided = None;
         for list in self.lists(Zone::Small, stream, ready) {
-            let mut from = 0;
-            for _ in 0..SCAN {
-                let Some(hit) = list.first_fit(from, bytes) else { break };
-                from = hit.start + 1;
+            let mut left = SCAN;
+            list.scan(bytes, &mut |hit| {
+                left -= 1;
                 let at = hit.start + align.padding(hit.start);
                 let usable = (hit.start + hit.len).saturating_sub(at);
-                if usable < bytes {
-                    continue;
-                }
-                if usable % bytes <= bytes / REST {
-                    return Some((hit, at));
-                }
-                if first.is_none_or(|(_, lowest)| at < lowest) {
+                if usable >= bytes && usable % bytes <= bytes / REST {
+                    divided = Some((hit, at));
+                } else if usable >= bytes && first.is_none_or(|(_, lowest)| at < lowest) {
                     first = Some((hit, at));
                 }
+                divided.is_some() || left == 0
+            });
+            if divided.is_some() {
+                return divided;
             }
         }
         first

@@ -94,6 +94,7 @@ impl Pages {
         self.store.free_bytes.saturating_sub(self.policy.keep)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "a departure ends once")]
     /// Says that a page is unmapped. Returns its object when that was its last page: release it.
     pub fn depart_done(&mut self, departure: Departure) -> Option<ObjectId> {
         self.version += 1;

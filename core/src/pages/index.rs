@@ -1,7 +1,7 @@
 //! Free ranges of one kind, by address and by length.
 //!
-//! By address they form a treap whose nodes know the longest range below them, so that "the
-//! first range from here on that is long enough" takes O(log n). By length they form an ordered
+//! By address they form a treap whose nodes know the longest range below them, so that finding
+//! "the first ranges that are long enough" takes O(log n). By length they form an ordered
 //! set, for the shortest that fit and for the longest there are.
 
 use std::collections::BTreeSet;
@@ -184,25 +184,20 @@ impl Index {
         root
     }
 
-    /// The first range, by address, that starts at `from` or later and has at least `len` bytes.
-    pub fn first_fit(&self, from: u64, len: u64) -> Option<Hit> {
-        self.first_fit_in(self.root, from, len)
+    /// Calls `look` for the ranges of at least `len` bytes in order of address until it says stop.
+    pub fn scan(&self, len: u64, look: &mut impl FnMut(Hit) -> bool) {
+        self.scan_in(self.root, len, look);
     }
 
-    fn first_fit_in(&self, root: u32, from: u64, len: u64) -> Option<Hit> {
+    fn scan_in(&self, root: u32, len: u64, look: &mut impl FnMut(Hit) -> bool) -> bool {
         if root == NIL || self.node(root).longest < len {
-            return None;
+            return false;
         }
         let node = self.node(root);
-        if node.start >= from {
-            if let Some(hit) = self.first_fit_in(node.left, from, len) {
-                return Some(hit);
-            }
-            if node.len >= len {
-                return Some(Hit { start: node.start, len: node.len, range: node.range });
-            }
-        }
-        self.first_fit_in(node.right, from, len)
+        self.scan_in(node.left, len, look)
+            || (node.len >= len
+                && look(Hit { start: node.start, len: node.len, range: node.range }))
+            || self.scan_in(node.right, len, look)
     }
 
     /// The range that `at` lies in.
@@ -283,11 +278,15 @@ mod tests {
                 }
             }
             let (from, len) = (next(50_000), next(110));
-            let expected = model
-                .iter()
-                .filter(|hit| hit.start >= from && hit.len >= len)
-                .min_by_key(|hit| hit.start);
-            assert_eq!(index.first_fit(from, len).as_ref(), expected, "step {step}");
+            let mut expected: Vec<_> = model.iter().filter(|hit| hit.len >= len).collect();
+            expected.sort_unstable_by_key(|hit| hit.start);
+            expected.truncate(5);
+            let mut seen = Vec::new();
+            index.scan(len, &mut |hit| {
+                seen.push(hit);
+                seen.len() == 5
+            });
+            assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "step {step}");
             let inside = model.iter().find(|hit| hit.start <= from && from < hit.start + hit.len);
             assert_eq!(index.containing(from).as_ref(), inside, "step {step}");
         }

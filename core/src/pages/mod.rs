@@ -336,7 +336,7 @@ impl Pages {
     ///
     /// # Errors
     /// [`PagesError::Unknown`], [`PagesError::WrongState`]; nothing has changed then.
-    pub fn free(&mut self, block: BlockId, points: Points, now: u64) -> Result<(), PagesError> {
+    pub fn free(&mut self, block: BlockId, points: &Points, now: u64) -> Result<(), PagesError> {
         let range = self.ranges.table.get(block.0)?;
         if range.state != State::Live {
             return Err(PagesError::WrongState);
@@ -345,7 +345,7 @@ impl Pages {
         // The block's own waits are over once its uses are: they were submitted behind them. A
         // block that was never used passes on what it was given.
         let mut left = range.points.clone();
-        left.merge(&points);
+        left.merge(points);
         self.prune(&mut left);
         self.version += 1;
         self.live -= len;

@@ -201,8 +201,8 @@ impl Run {
             self.submitted[stream as usize] += 1;
             points.insert(point(stream, self.submitted[stream as usize]));
         }
-        self.rig.pages.free(block.id, points.clone(), 0).unwrap();
-        assert!(self.rig.pages.free(block.id, Points::NONE, 0).is_err(), "freed twice");
+        self.rig.pages.free(block.id, &points, 0).unwrap();
+        assert!(self.rig.pages.free(block.id, &Points::NONE, 0).is_err(), "freed twice");
         self.model.retire(&block, &points);
     }
 

@@ -180,11 +180,17 @@ impl Ranges {
         }
     }
 
-    /// Adds a range between two neighbours. `None` when the table is full.
-    pub fn insert(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
+    /// Links a range between two neighbours, in no index yet. `None` when the table is full.
+    fn place(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
         let Saved { start, len, state, points } = saved;
         let key = self.table.insert(Range { start, len, state, points, prev, next })?;
         self.link(key.index(), prev, next, self.zone_at(start));
+        Some(key)
+    }
+
+    /// Adds a range between two neighbours. `None` when the table is full.
+    pub fn insert(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
+        let key = self.place(saved, prev, next)?;
         self.enlist(key.index());
         Some(key)
     }
@@ -192,7 +198,7 @@ impl Ranges {
     /// Adds a free range between two neighbours and joins it with those that are alike.
     pub fn add_free(&mut self, start: u64, len: u64, points: Points, prev: u32, next: u32) {
         let saved = Saved { start, len, state: State::Free, points };
-        if let Some(key) = self.insert(saved, prev, next) {
+        if let Some(key) = self.place(saved, prev, next) {
             self.coalesce(key.index());
         }
     }
@@ -200,6 +206,11 @@ impl Ranges {
     /// Takes a range out and closes the chain over it.
     pub fn remove(&mut self, index: u32) -> Option<Saved> {
         self.delist(index);
+        self.unlink(index)
+    }
+
+    /// Takes a range that is in no index out of the chain.
+    fn unlink(&mut self, index: u32) -> Option<Saved> {
         let (key, _) = self.table.at(index)?;
         let range = self.table.remove(key).ok()?;
         let zone = self.zone_at(range.start);
@@ -236,7 +247,6 @@ impl Ranges {
             range.state = state;
             range.points = points;
         }
-        self.enlist(index);
         self.coalesce(index)
     }
 
@@ -255,42 +265,46 @@ impl Ranges {
         }
     }
 
-    /// Joins a range with its neighbours; a hole at the end of a span becomes untouched again.
-    /// Returns the slot that holds the bytes now, [`NONE`] if they are untouched.
+    /// Joins a range that is in no index with its neighbours and enters the result; a hole at the
+    /// end of a span becomes untouched again. Returns the slot that holds the bytes now, [`NONE`]
+    /// if they are untouched.
     fn coalesce(&mut self, index: u32) -> u32 {
         let mut index = index;
         if let Some(prev) = self.at(index).map(|range| range.prev)
             && self.joins(prev, index)
         {
-            self.absorb_next(prev);
+            self.delist(prev);
+            self.absorb(prev, index);
             index = prev;
         }
         if let Some(next) = self.at(index).map(|range| range.next)
             && self.joins(index, next)
         {
-            self.absorb_next(index);
+            self.delist(next);
+            self.absorb(index, next);
         }
         match self.at(index) {
             Some(range) if range.state == State::Hole && range.next == NONE => {
                 let (start, zone) = (range.start, self.zone_at(range.start));
-                self.remove(index);
+                self.unlink(index);
                 self.spans[zone as usize].top = start;
                 NONE
             }
-            _ => index,
+            _ => {
+                self.enlist(index);
+                index
+            }
         }
     }
 
-    fn absorb_next(&mut self, index: u32) {
-        self.delist(index);
-        let next = self.at(index).map_or(NONE, |range| range.next);
-        if let Some(gone) = self.remove(next)
+    /// Adds the range after `index` to it, both in no index.
+    fn absorb(&mut self, index: u32, next: u32) {
+        if let Some(gone) = self.unlink(next)
             && let Some(range) = self.table.at_mut(index)
         {
             range.len += gone.len;
             range.points.merge(&gone.points);
         }
-        self.enlist(index);
     }
 
     /// Tiles a span up to `end` at least, with a hole.
@@ -332,6 +346,9 @@ impl Ranges {
         while self.at(index)?.end() <= start {
             index = self.at(index)?.next;
         }
+        if self.at(index)?.end() >= end {
+            return self.carve_within(index, start, end, parts);
+        }
         if self.at(index)?.start < start {
             index = self.cut(index, start)?;
         }
@@ -351,6 +368,35 @@ impl Ranges {
         }
         let keys = self.fill(start, parts, prev, index)?;
         Some((saved, keys))
+    }
+
+    /// [`carve`](Self::carve) where one range holds the whole stretch.
+    fn carve_within(
+        &mut self,
+        index: u32,
+        start: u64,
+        end: u64,
+        parts: &[(u64, State, Points)],
+    ) -> Option<(Vec<Saved>, Vec<Key>)> {
+        self.delist(index);
+        let whole = self.at(index)?;
+        let (prev, next, from, to) = (whole.prev, whole.next, whole.start, whole.end());
+        let (state, points) = (whole.state, whole.points.clone());
+        let part =
+            |start: u64, end: u64| Saved { start, len: end - start, state, points: points.clone() };
+        let prev = if from < start {
+            self.table.at_mut(index)?.len = start - from;
+            self.enlist(index);
+            index
+        } else {
+            self.unlink(index)?;
+            prev
+        };
+        let keys = self.fill(start, parts, prev, next)?;
+        if end < to {
+            self.insert(part(end, to), keys.last()?.index(), next)?;
+        }
+        Some((vec![part(start, end)], keys))
     }
 
     fn fill(
@@ -388,6 +434,7 @@ impl Ranges {
         // Ranges that were cut join with what was left of them; an inner one may be gone by then.
         for index in [made.first(), made.last()].into_iter().flatten() {
             if self.at(*index).is_some() {
+                self.delist(*index);
                 self.coalesce(*index);
             }
         }

@@ -199,7 +199,7 @@ pub fn replay(
             }
             Op::FreeCompleted => {
                 if let Some(block) = blocks[event.block as usize].take() {
-                    replay.pages.free(block, Points::NONE, event.time_us).unwrap();
+                    replay.pages.free(block, &Points::NONE, event.time_us).unwrap();
                 }
             }
             Op::FreeRequested => {}
