@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use terrane_core::device::{
     Binding, Compute, CopyOp, DeviceError, Feature, KernelId, KernelSource, Region, Report,
-    StreamId, SyncPoint, Ticket, UnsafeKernelSource,
+    StreamId, SyncPoint, Ticket, UnsafeKernelSource, rules,
 };
 
 use crate::CudaDevice;
@@ -172,11 +172,7 @@ impl Inner {
     fn copies(&self, ops: &[CopyOp]) -> Result<Tiles, DeviceError> {
         let from = self.spaces.addresses(ops.iter().map(|op| (op.from, op.bytes)))?;
         let to = self.spaces.addresses(ops.iter().map(|op| (op.to, op.bytes)))?;
-        for op in ops {
-            if (op.from.offset | op.to.offset | op.bytes) & 15 != 0 {
-                return Err(DeviceError::InvalidCall("offsets and bytes are multiples of 16"));
-            }
-        }
+        rules::copies(ops, 16).map_err(DeviceError::InvalidCall)?;
         let rows = ops.iter().zip(from.into_iter().zip(to));
         Tiles::new(rows.map(|(op, (from, to))| (from, op.bytes, to)))
     }

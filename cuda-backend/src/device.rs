@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use terrane_core::device::{
     Caps, CaptureId, Compute, CopyOp, Device, DeviceError, DeviceInfo, HeapId, HeapUse, HostAccess,
-    Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket,
+    Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket, rules,
 };
 
 use crate::caps::{DEVICE_HEAP, Details, HOST_HEAP, caps};
@@ -270,6 +270,7 @@ impl Device for CudaDevice {
         let stream = inner.streams.get(stream)?;
         let from = inner.spaces.addresses(ops.iter().map(|op| (op.from, op.bytes)))?;
         let to = inner.spaces.addresses(ops.iter().map(|op| (op.to, op.bytes)))?;
+        rules::copies(ops, 4).map_err(DeviceError::InvalidCall)?;
         let _entered = inner.enter()?;
         stream.submit(|raw| {
             for ((op, from), to) in ops.iter().zip(from).zip(to) {

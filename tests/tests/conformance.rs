@@ -45,3 +45,18 @@ fn every_clause_holds_on_the_model_without_paging() {
 fn every_clause_holds_on_the_cpu() {
     all("host", &Plan::new(Source::Host));
 }
+
+/// The device named by TERRANE_VULKAN, or the best. Without a driver this is skipped, in words;
+/// TERRANE_REQUIRE_VULKAN=1 makes that a failure.
+#[cfg(feature = "program")]
+#[test]
+fn every_clause_holds_on_vulkan() {
+    let name = std::env::var("TERRANE_VULKAN").unwrap_or_default();
+    match terrane::open(&terrane::Choice::Vulkan(name)) {
+        Ok(opened) => all("vulkan", &Plan::new(Source::shared(opened.device))),
+        Err(error) => {
+            println!("skipped: {error}");
+            assert!(std::env::var_os("TERRANE_REQUIRE_VULKAN").is_none(), "{error}");
+        }
+    }
+}

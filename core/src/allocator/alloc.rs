@@ -8,6 +8,7 @@ use crate::event::{Event, EventKind, Why};
 use crate::point::Points;
 use crate::pool::{Grabbed, PoolKey, Room, SMALL_MAX};
 use crate::request::{Layout, Request, Tag};
+use crate::units::Align;
 
 use super::config::{Scrub, allowed_classes};
 use super::handle::{Allocation, Handle};
@@ -76,7 +77,13 @@ impl Inner {
         if caps.classes_of(request.kind).next().is_none() {
             return Err(Error::NoSuchKind(request.kind));
         }
-        let layout = request.layout(caps.binding_align, caps.max_plain_bytes)?;
+        let mut layout = request.layout(caps.binding_align, caps.max_plain_bytes)?;
+        if request.dedicated
+            && let Some(granularity) = Align::new(caps.plain_granularity)
+        {
+            // A rest would be a hole for others.
+            layout.bytes = granularity.round_up(layout.bytes).unwrap_or(layout.bytes);
+        }
         if layout.align > caps.plain_base_align {
             let (asked, limit) = (layout.align.get(), caps.plain_base_align.get());
             return Err(Error::OverDeviceLimit { asked, limit });

@@ -1,12 +1,16 @@
 //! The table of clauses.
 
+mod blocks;
+mod books;
 mod caps;
 mod compute;
+mod errors;
 mod host;
 pub(crate) mod kernels;
 mod loss;
 mod memory;
 mod paging;
+mod reuse;
 mod streams;
 mod views;
 mod work;
@@ -26,6 +30,10 @@ const AREAS: &[&[Clause]] = &[
     paging::CLAUSES,
     views::CLAUSES,
     loss::CLAUSES,
+    blocks::CLAUSES,
+    reuse::CLAUSES,
+    errors::CLAUSES,
+    books::CLAUSES,
 ];
 
 /// Every clause, in the order in which they are run.
@@ -51,7 +59,6 @@ const fn device(
 }
 
 /// As [`device`], for the allocator.
-#[allow(dead_code)]
 const fn allocator(
     id: &'static str,
     sentence: &'static str,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ash::vk;
-use terrane_core::device::{CopyOp, DeviceError, Place};
+use terrane_core::device::{CopyOp, DeviceError, Place, rules};
 
 use crate::memory::space::{Range, Spaces};
 use crate::memory::staging::{Chunk, MAX_CHUNK, Staging, Way};
@@ -12,13 +12,12 @@ use crate::stream::Recorder;
 /// A copy with its ranges found.
 pub type Pair = (Range, Range);
 
-/// Finds the ranges of copies and checks them: inside their spaces, multiples of `unit` bytes.
+/// Finds the ranges of copies and checks them: inside their spaces, multiples of `unit` bytes,
+/// no source over its destination.
 pub fn pairs(spaces: &Spaces, ops: &[CopyOp], unit: u64) -> Result<Vec<Pair>, DeviceError> {
-    let odd = |op: &CopyOp| {
-        !(op.from.offset | op.to.offset | op.bytes).is_multiple_of(unit) || op.bytes == 0
-    };
-    if ops.iter().any(odd) {
-        return Err(DeviceError::InvalidCall("a copy's offsets or bytes are no multiples"));
+    rules::copies(ops, unit).map_err(DeviceError::InvalidCall)?;
+    if ops.iter().any(|op| op.bytes == 0) {
+        return Err(DeviceError::InvalidCall("a copy of no bytes"));
     }
     ops.iter()
         .map(|op| Ok((spaces.range(op.from, op.bytes)?, spaces.range(op.to, op.bytes)?)))
