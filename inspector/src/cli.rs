@@ -18,7 +18,7 @@ use crate::source::Choice;
 #[command(name = "terrane", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     /// No progress bars, no notes: only results and errors.
-    #[arg(long, short, global = true, env = "TERRANE_QUIET")]
+    #[arg(long, short, global = true, env = "TERRANE_QUIET", value_parser = clap::builder::FalseyValueParser::new())]
     pub quiet: bool,
     /// What to do.
     #[command(subcommand)]

@@ -118,6 +118,17 @@ fn options_come_from_the_environment_too_and_the_command_line_wins() {
 }
 
 #[test]
+fn a_switch_in_the_environment_may_be_1_or_true() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = file(dir.path(), "small.csv", SMALL.as_bytes());
+    for on in ["1", "true", "yes"] {
+        let output = terrane().args(["replay", &small]).env("TERRANE_QUIET", on).output().unwrap();
+        assert!(output.status.success(), "{on}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{on}");
+    }
+}
+
+#[test]
 fn refusals_under_a_limit_are_figures_and_no_failure_of_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let small = file(dir.path(), "small.csv", SMALL.as_bytes());

@@ -4,6 +4,7 @@ mod blocks;
 mod books;
 mod caps;
 mod compute;
+mod ending;
 mod errors;
 mod host;
 pub(crate) mod kernels;
@@ -34,6 +35,7 @@ const AREAS: &[&[Clause]] = &[
     reuse::CLAUSES,
     errors::CLAUSES,
     books::CLAUSES,
+    ending::CLAUSES,
 ];
 
 /// Every clause, in the order in which they are run.
