@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, bench};
-use terrane_core::device::{Device, Region, StreamId};
-use terrane_core::{Allocator, Buffer, Config, Growth, Request, Slice};
+use terrane_core::device::{Device, KernelSource, Region, StreamId, pattern};
+use terrane_core::{Allocator, Buffer, Error, Request, Slice};
 
 const MIB: u64 = 1 << 20;
 
@@ -43,10 +43,7 @@ impl Random {
 #[test]
 fn ten_thousand_buffers_made_and_dropped_at_random_live_in_few_memory_objects() {
     let Some(device) = bench() else { return };
-    // What the allocator chooses by itself where memory objects are dear, as on real GPUs.
-    let mut config = Config::for_device(device.caps());
-    config.growth = Growth::Proportional { min_bytes: 16 * MIB, max_bytes: 256 * MIB };
-    let alloc = Allocator::with_config(Arc::new(device.0.clone()), config).unwrap();
+    let alloc = allocator(&device);
     let stream = device.stream();
     let mut random = Random::new();
     let mut live: Vec<Buffer> = Vec::new();
@@ -124,4 +121,41 @@ fn a_block_gives_a_vk_buffer_of_its_own_at_its_place() {
     alloc.wait(ticket.point, Duration::from_secs(10)).unwrap();
     assert_eq!(alloc.take_read(ticket).unwrap(), b"seen by all");
     drop(buffer);
+}
+
+#[test]
+fn a_block_of_200_mib_is_filled_moved_and_verified_and_too_large_for_a_kernel_to_bind() {
+    let Some(device) = bench() else { return };
+    let alloc = allocator(&device);
+    let compute = device.compute().unwrap();
+    let stream = device.stream();
+    let request = Request::new(200 * MIB, stream);
+    let (from, to) = (alloc.buffer(&request).unwrap(), alloc.buffer(&request).unwrap());
+    compute.fill_pattern(stream, &[region(&from, 6)]).unwrap();
+    alloc.copy(stream, Slice::read(from.handle()), Slice::write(to.handle())).unwrap();
+    // Looked at without a kernel on either side of what one binding reaches here.
+    for offset in [0, 128 * MIB - 4, 128 * MIB, 200 * MIB - 4] {
+        let ticket = alloc.read(stream, Slice::read(to.handle()).part(offset, 4)).unwrap();
+        alloc.wait(ticket.point, Duration::from_secs(10)).unwrap();
+        let word = pattern::word(6, offset / 4).to_le_bytes();
+        assert_eq!(alloc.take_read(ticket).unwrap(), word, "at {offset}");
+    }
+    let ticket = compute.verify(stream, &[region(&to, 6)]).unwrap();
+    device.wait(ticket.point);
+    assert_eq!(compute.take_report(ticket).unwrap(), [0]);
+    let limit = device.caps().max_binding_bytes;
+    let text = "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+        @compute @workgroup_size(1) fn main() { a[0] = 1u; }";
+    let source = KernelSource::Wgsl { text: text.into(), entry: "main".into() };
+    let kernel = compute.load(&source).unwrap();
+    let run = |slice| alloc.dispatch(stream, kernel, &[slice], &[], [1, 1, 1]);
+    if limit >= to.bytes() {
+        println!("one binding reaches {limit} bytes here: more than this block");
+        run(Slice::write(to.handle())).unwrap();
+        return;
+    }
+    let refused = run(Slice::write(to.handle()));
+    assert_eq!(refused, Err(Error::BindingTooLarge { bytes: to.bytes(), limit }));
+    let point = run(Slice::write(to.handle()).part(0, limit)).unwrap();
+    device.wait(point);
 }
