@@ -62,6 +62,7 @@ fn reuse_behind_waits_needs_less_than_the_peak_requested_and_says_how_long_it_wa
     let report = replay(&trace, &Sim::cuda().open(), &wait).unwrap();
     assert_eq!(report.failures, 0);
     assert!(report.waits > 0 && report.stall_ms > 0.0, "{report:?}");
+    assert!(report.stall_ms <= 4.0 * report.recorded_ms, "four streams: {report:?}");
     let usual = replay(&trace, &Sim::cuda().open(), &Options::default()).unwrap();
     assert!(report.peak_reserved < usual.peak_reserved, "{report:?}");
 }

@@ -36,6 +36,8 @@ pub struct Replay<'a> {
     clock: Clock,
     failures: u64,
     stall_us: u64,
+    /// Per stream, until when it stands still for waits counted so far, in recorded time.
+    still_until_us: Vec<u64>,
     in_allocator: Duration,
     map_ns_first_tenth: u64,
     dispatched_before: u64,
@@ -64,6 +66,7 @@ impl<'a> Replay<'a> {
             _ => Cow::Owned(trace.scaled(options.scale)),
         };
         let figures = trace.figures();
+        let trace_streams = trace.streams().len();
         let meter = Meter::new(target.clone());
         let device = meter.device();
         let has_contents = options.contents && device.compute().is_some();
@@ -103,6 +106,7 @@ impl<'a> Replay<'a> {
             next: 0,
             failures: 0,
             stall_us: 0,
+            still_until_us: vec![0; trace_streams],
             in_allocator: Duration::ZERO,
             map_ns_first_tenth: 0,
         })
@@ -257,7 +261,7 @@ impl<'a> Replay<'a> {
             Err(error) => return Err(self.failed(error)),
         };
         if !allocation.waits.is_empty() {
-            self.note_stall(&allocation.waits);
+            self.note_stall(lane, &allocation.waits);
         }
         self.handles[event.block as usize] = Some(allocation.handle);
         if let Some(contents) = &mut self.contents {
@@ -267,10 +271,14 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn note_stall(&mut self, waits: &Points) {
+    /// Counts the time that a stream stands still, each moment once.
+    fn note_stall(&mut self, lane: usize, waits: &Points) {
         let Some(overlaps) = &self.overlaps else { return };
-        let until = waits.iter().filter_map(|point| overlaps.until_us(point)).max();
-        self.stall_us += until.unwrap_or(0).saturating_sub(self.clock.now_us);
+        let until = waits.iter().filter_map(|point| overlaps.until_us(point)).max().unwrap_or(0);
+        let still = &mut self.still_until_us[lane];
+        let from = self.clock.now_us.max(*still);
+        self.stall_us += until.saturating_sub(from);
+        *still = until.max(*still);
     }
 
     fn free_block(&mut self, event: Event) -> Result<(), ReplayError> {

@@ -45,9 +45,10 @@ pub struct Report {
     pub recorded_ms: f64,
     /// Allocations that had to wait for other work.
     pub waits: u64,
-    /// Milliseconds that streams stood still for those waits, by the recorded times. Each wait is
-    /// counted from its allocation to the recorded completion; delays do not add up. 0 on real
-    /// devices, where it is not observed.
+    /// Milliseconds that streams stood still for those waits, by the recorded times: from the
+    /// allocation to the recorded completion, summed over streams, overlapping waits of one
+    /// stream once. That a stream which stands still is late afterwards is not modelled. 0 on
+    /// real devices, where it is not observed.
     pub stall_ms: f64,
     /// Events replayed.
     pub events: u64,
