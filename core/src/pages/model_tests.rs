@@ -122,6 +122,29 @@ struct Run {
     submitted: [u64; 4],
     may_steal: bool,
     limit: u64,
+    seen: Seen,
+}
+
+/// How often what the test is about has happened.
+#[derive(Default)]
+struct Seen {
+    steals: u64,
+    exchanges: u64,
+    waits: u64,
+    rollbacks: u64,
+    drops: u64,
+    departures: u64,
+}
+
+impl Seen {
+    const fn add(&mut self, other: &Self) {
+        self.steals += other.steals;
+        self.exchanges += other.exchanges;
+        self.waits += other.waits;
+        self.rollbacks += other.rollbacks;
+        self.drops += other.drops;
+        self.departures += other.departures;
+    }
 }
 
 impl Run {
@@ -137,7 +160,15 @@ impl Run {
         };
         let limit = (100 + rng.below(300)) * MIB;
         let rig = Rig::new(policy);
-        Self { rig, model: Model::default(), rng, submitted: [0; 4], may_steal, limit }
+        Self {
+            rig,
+            model: Model::default(),
+            rng,
+            submitted: [0; 4],
+            may_steal,
+            limit,
+            seen: Seen::default(),
+        }
     }
 
     fn alloc(&mut self) {
@@ -157,12 +188,14 @@ impl Run {
         let made = self.rig.backings(&plan);
         let reservation = self.rig.pages.reserve(plan.clone()).unwrap();
         if fails {
+            self.seen.rollbacks += 1;
             self.rig.pages.rollback(reservation);
             if let Some(before) = before {
                 assert_eq!(self.rig.picture(), before, "after {plan:?}");
             }
             return;
         }
+        self.seen.waits += u64::from(!plan.waits.is_empty());
         self.map(&plan, &made);
         let id = reservation.block();
         self.rig.pages.commit(reservation, &made, 0).unwrap();
@@ -179,9 +212,11 @@ impl Run {
                 }
                 Step::Steal { at, backing, .. } => {
                     assert!(self.may_steal);
+                    self.seen.steals += 1;
                     assert!(self.model.mapped.insert(at, backing).is_none());
                 }
                 Step::Release { at, .. } => {
+                    self.seen.exchanges += 1;
                     assert!(self.model.mapped.remove(&at).is_some());
                 }
             }
@@ -219,6 +254,7 @@ impl Run {
         for stale in self.rig.pages.drop_stale(4) {
             if self.model.pending(&stale.after).is_empty() {
                 self.rig.pages.unmapped(&stale).unwrap();
+                self.seen.drops += 1;
                 let gone = self.model.mapped.remove(&stale.at).unwrap();
                 assert_eq!(gone.bytes, stale.bytes);
             } else {
@@ -235,6 +271,7 @@ impl Run {
             } else {
                 assert_eq!(self.model.mapped.remove(&going.at), Some(going.backing));
                 self.rig.pages.depart_done(going).unwrap();
+                self.seen.departures += 1;
             }
         }
     }
@@ -251,7 +288,7 @@ impl Run {
     }
 }
 
-fn run(seed: u64, steps: u64, every: u64) {
+fn run(seed: u64, steps: u64, every: u64) -> Seen {
     let mut run = Run::new(seed);
     for step in 0..steps {
         run.step();
@@ -262,21 +299,31 @@ fn run(seed: u64, steps: u64, every: u64) {
         }
     }
     run.rig.pages.check().unwrap();
+    run.seen
 }
 
-/// `TERRANE_PAGES_OPS` operations (10^6 unless it says otherwise) from `TERRANE_PAGES_SEED`.
+/// `TERRANE_PAGES_OPS` operations (10^6 unless it says otherwise, a tenth in debug builds) from
+/// `TERRANE_PAGES_SEED`.
 #[test]
 fn the_pages_agree_with_a_naive_model() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let ops = number("TERRANE_PAGES_OPS").unwrap_or(1_000_000);
+    let usual = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    let ops = number("TERRANE_PAGES_OPS").unwrap_or(usual);
     let seed = number("TERRANE_PAGES_SEED").unwrap_or(1);
     println!(
         "TERRANE_PAGES_SEED={seed} TERRANE_PAGES_OPS={ops} cargo test --release -p terrane-core \
          the_pages_agree_with_a_naive_model"
     );
-    let (rounds, each) = (ops / 5_000, 5_000);
+    let (rounds, each, mut seen) = (ops / 5_000, 5_000, Seen::default());
     for round in 0..rounds {
         println!("round {round}");
-        run(seed.wrapping_add(round), each, 97);
+        seen.add(&run(seed.wrapping_add(round), each, 97));
     }
+    let Seen { steals, exchanges, waits, rollbacks, drops, departures } = seen;
+    println!(
+        "{steals} steals, {exchanges} exchanges, {waits} waits, {rollbacks} rollbacks, {drops} \
+         drops, {departures} departures"
+    );
+    let all = [steals, exchanges, waits, rollbacks, drops, departures];
+    assert!(rounds < 20 || all.iter().all(|&count| count > 0), "something was never tried");
 }

@@ -42,7 +42,7 @@ impl Default for Policy {
             large_page: 16 << 20,
             grading: 8,
             slack_permille: 0,
-            steal_permille: 20,
+            steal_permille: 5,
             steal_allowance: 30_000_000,
             gap_bytes: 55 << 20,
             stale_max: 1_024,
@@ -121,8 +121,8 @@ mod tests {
             policy.piece(Zone::Large, 64 * MIB, 2 * MIB, heat, 1_000_000_000) / MIB
         };
         assert_eq!(piece(0), 8);
-        assert_eq!(piece(49_000_000), 8);
-        assert_eq!(piece(55_000_000), 16);
+        assert_eq!(piece(34_000_000), 8);
+        assert_eq!(piece(36_000_000), 16);
         assert!(piece(900_000_000) <= 16);
     }
 }
