@@ -5,7 +5,7 @@
 //! `cargo run --release -p terrane-vulkan --example replays -- DEVICE SCALE [COMMIT]`, in the root
 //! of the repository.
 
-#[path = "../tests/common/replayed.rs"]
+#[path = "../tests/replayed/mod.rs"]
 mod replayed;
 
 use serde_json::json;

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a failed test panics
 
 mod common;
-#[path = "common/replayed.rs"]
 mod replayed;
 
 use common::bench;
