@@ -84,6 +84,7 @@ fn room(rig: &Rig) -> Outcome {
     alloc.sound()
 }
 
+#[allow(clippy::panic, reason = "the hook under test panics")]
 fn panics(rig: &Rig) -> Outcome {
     let stream = rig.stream()?;
     let alloc = rig.alloc_with(|config| config.limits = vec![Limit::Bytes(8 * MIB)])?;

@@ -309,6 +309,7 @@ fn language(rig: &Rig) -> Outcome {
     }
 }
 
+#[allow(clippy::panic, reason = "the kernel under test panics")]
 fn panic(rig: &Rig) -> Outcome {
     let [bad, good] = rig.streams()?;
     let plain = rig.plain(4096)?;
