@@ -49,8 +49,8 @@ impl Rig {
         Ok((block, plan))
     }
 
-    pub fn free(&mut self, block: BlockId, points: Points) {
-        self.pages.free(block, &points, 0).unwrap();
+    pub fn free(&mut self, block: BlockId, points: &Points) {
+        self.pages.free(block, points, 0).unwrap();
         self.pages.check().unwrap();
     }
 
@@ -75,7 +75,7 @@ fn a_rolled_back_plan_leaves_no_trace() {
     let (a, _) = rig.alloc(&request(40 * MIB + 5, 0), OPEN).unwrap();
     let (_b, _) = rig.alloc(&request(3 * MIB, 0), OPEN).unwrap();
     let (_c, _) = rig.alloc(&request(70 * MIB, 0), OPEN).unwrap();
-    rig.free(a, Points::one(point(0, 3)));
+    rig.free(a, &Points::one(point(0, 3)));
     let before = rig.picture();
     let mut seen_steal = false;
     for (bytes, room) in [(20 * MIB, OPEN), (90 * MIB, OPEN), (90 * MIB, SHUT), (45 * MIB, SHUT)] {
@@ -96,7 +96,7 @@ fn the_old_range_of_a_stolen_page_is_neither_hole_nor_destination() {
     let mut rig = Rig::new(Policy::default());
     let (a, first) = rig.alloc(&request(32 * MIB, 0), OPEN).unwrap();
     let (_wall, _) = rig.alloc(&request(16 * MIB, 0), OPEN).unwrap();
-    rig.free(a, Points::one(point(0, 7)));
+    rig.free(a, &Points::one(point(0, 7)));
     let (_b, plan) = rig.alloc(&request(48 * MIB, 0), Room { at_most: 16 * MIB, ..SHUT }).unwrap();
     assert!(stole(&plan));
     let stale = rig.pages.drop_stale(usize::MAX);
@@ -122,7 +122,7 @@ fn nothing_is_stolen_past_the_cap_of_stale_mappings() {
     let mut rig = Rig::new(Policy { stale_max: 0, ..Policy::default() });
     let (a, _) = rig.alloc(&request(32 * MIB, 0), OPEN).unwrap();
     let (_wall, _) = rig.alloc(&request(16 * MIB, 0), OPEN).unwrap();
-    rig.free(a, Points::NONE);
+    rig.free(a, &Points::NONE);
     let refused = rig.pages.find(&request(48 * MIB, 0), 0, SHUT);
     assert!(matches!(refused, Err(PagesError::NoRoom { .. })), "{refused:?}");
     let made = rig.pages.find(&request(48 * MIB, 0), 0, OPEN).unwrap();
@@ -135,12 +135,12 @@ fn a_stolen_page_carries_the_points_of_every_range_that_covered_it() {
     let small: Vec<_> = (0..4).map(|_| rig.alloc(&request(MIB / 2, 0), OPEN).unwrap().0).collect();
     let (_wall, _) = rig.alloc(&request(MIB / 2, 0), OPEN).unwrap();
     for (stream, block) in small.into_iter().enumerate() {
-        rig.free(block, Points::one(point(stream as u32 + 1, 9)));
+        rig.free(block, &Points::one(point(stream as u32 + 1, 9)));
     }
     let (block, plan) = rig.alloc(&request(3 * MIB, 1), SHUT).unwrap();
     let waited: Vec<u32> = plan.waits.iter().map(|point| point.stream.0).collect();
     assert_eq!(waited, [2, 3, 4], "all but its own stream, {plan:?}");
-    rig.free(block, Points::NONE);
+    rig.free(block, &Points::NONE);
     let plan = rig.pages.find(&request(3 * MIB, 9), 0, SHUT).unwrap();
     assert_eq!(plan.waits.len(), 4, "a block that was never used passes its waits on");
 }
@@ -149,7 +149,7 @@ fn a_stolen_page_carries_the_points_of_every_range_that_covered_it() {
 fn a_hole_behind_another_stream_serves_only_when_nothing_better_does() {
     let mut rig = Rig::new(Policy { stale_max: 0, ..Policy::default() });
     let (a, _) = rig.alloc(&request(20 * MIB, 1), OPEN).unwrap();
-    rig.free(a, Points::one(point(1, 4)));
+    rig.free(a, &Points::one(point(1, 4)));
     let made = rig.pages.find(&request(20 * MIB, 2), 0, OPEN).unwrap();
     assert_eq!((made.why, made.waits.is_empty()), (Why::Backed, true));
     let waiting = rig.pages.find(&request(20 * MIB, 2), 0, SHUT).unwrap();
@@ -168,7 +168,7 @@ fn pages_under_a_shield_are_neither_stolen_nor_given_back() {
     let (a, _) = rig.alloc(&request(20 * MIB, 0), OPEN).unwrap();
     assert_eq!(rig.pages.exclude(a, false), Err(PagesError::WrongState));
     rig.pages.exclude(a, true).unwrap();
-    rig.free(a, Points::NONE);
+    rig.free(a, &Points::NONE);
     assert_eq!(rig.pages.usage().free_pages, 0);
     assert!(rig.pages.trim(u64::MAX, u64::MAX).is_empty());
 }
@@ -212,7 +212,7 @@ fn an_object_that_several_pages_lie_in_is_counted_once_and_released_last() {
     }
     assert_eq!(rig.pages.usage().reserved, 8 * MIB);
     for block in blocks {
-        rig.free(block, Points::NONE);
+        rig.free(block, &Points::NONE);
     }
     let gone: Vec<_> =
         rig.pages.trim(u64::MAX, 0).into_iter().map(|g| rig.pages.depart_done(g)).collect();
@@ -227,10 +227,10 @@ fn small_blocks_that_die_together_leave_a_hole_that_their_size_fills_first() {
     let (_rest_of_the_page, _) = rig.alloc(&request(3 * MIB / 4, 0), OPEN).unwrap();
     let batch: Vec<_> = (0..4).map(|_| rig.alloc(&request(700_000, 0), OPEN).unwrap()).collect();
     let (_end, _) = rig.alloc(&request(600 << 10, 0), OPEN).unwrap();
-    rig.free(odd, Points::NONE);
+    rig.free(odd, &Points::NONE);
     let at = batch[0].1.at;
     for (block, _) in batch {
-        rig.free(block, Points::NONE);
+        rig.free(block, &Points::NONE);
     }
     let again = rig.pages.find(&request(700_000, 0), 0, OPEN).unwrap();
     assert_eq!(again.at, at, "the first hole that fits strands more");
