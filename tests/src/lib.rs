@@ -18,14 +18,13 @@
 //! assert_eq!(run(clause, &plan).ending, Ending::Passed);
 //! ```
 //!
-//! [`probe::Flaw`] and [`mutants::MUTANTS`] are how the suite tests itself: each flaw breaks a
-//! device or an allocator in one way, and the table names the clauses that have to notice.
+//! [`probe::Flaw`] is how the suite tests itself: each flaw breaks a device or an allocator in one
+//! way, which some clause has to notice.
 
 mod busy;
 mod clause;
 pub mod clauses;
 pub mod expected;
-pub mod mutants;
 pub mod probe;
 #[cfg(feature = "program")]
 pub mod program;
