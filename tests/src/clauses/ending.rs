@@ -176,7 +176,7 @@ fn leaks(rig: &Rig) -> Outcome {
     let Err(leaks) = alloc.close() else { return Err(Stop::failed("no leak was told")) };
     equal!(leaks.len(), 1, "leaks");
     equal!((leaks[0].name.as_str(), leaks[0].bytes), ("forgotten", 7000), "the leak");
-    ensure!(leaks[0].site.contains("books.rs"), "the leak's line: {}", leaks[0].site);
+    ensure!(leaks[0].site.contains("ending.rs"), "the leak's line: {}", leaks[0].site);
     let clean = rig.alloc()?;
     let block = clean.get(4096, stream)?;
     clean.free(block)?;
