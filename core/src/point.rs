@@ -36,6 +36,12 @@ pub struct SyncPoint {
     pub value: u64,
 }
 
+impl SyncPoint {
+    /// The value of a point that no work reaches: what a captured graph may replay over waits for
+    /// it, until the graph is released. Below the highest value, which searches use as a bound.
+    pub(crate) const NEVER: u64 = u64::MAX - 1;
+}
+
 impl fmt::Debug for SyncPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { stream, value } = *self;

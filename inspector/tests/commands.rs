@@ -213,11 +213,13 @@ fn devices_lists_the_cpu_and_says_why_a_device_is_chosen() {
 
 #[test]
 fn the_checks_of_the_cpu_and_of_the_model_pass() {
-    for device in ["host", "sim"] {
+    for (device, nothing_to_check) in [("host", 0), ("sim", 4)] {
         let listing = json(&run(&["devices", "--check", "--json", "--device", device]));
         let checks = listing["devices"][0]["checks"].as_array().unwrap();
         assert_eq!(checks.len(), 6, "{listing}");
         assert!(checks.iter().all(|check| check["error"].is_null()), "{listing}");
+        let skipped = checks.iter().filter(|check| check["skipped"] == true).count();
+        assert_eq!(skipped, nothing_to_check, "{listing}");
     }
 }
 

@@ -50,8 +50,8 @@ pub struct Config {
     pub preallocate: f64,
     /// How segments grow.
     pub growth: Growth,
-    /// Bytes of wholly free segments kept by [`maintain`](crate::Allocator::maintain) and after
-    /// every free that asks for it. `u64::MAX` keeps all; 0 keeps none.
+    /// Bytes of wholly free segments kept by [`maintain`](crate::Allocator::maintain).
+    /// `u64::MAX` keeps all; 0 keeps none.
     pub release_threshold: u64,
     /// Wholly free segments older than this many milliseconds are given back by
     /// [`maintain`](crate::Allocator::maintain). `None` keeps them for ever.

@@ -184,8 +184,13 @@ impl State {
             reached.get(&stream).is_none_or(|&reached| value > reached)
         });
         self.reached = reached;
+        let graph = self.pool(&block).key.graph.filter(|&graph| self.is_replayable(graph));
+        if graph.is_some() {
+            // The graph may write there at any replay: nobody else's, and kept from trims.
+            points.insert(SyncPoint { stream: block.stream, value: SyncPoint::NEVER });
+        }
         let done = points.is_empty();
-        let view = self.retire_view(key, &block, &points);
+        let view = self.retire_view(key, &block, graph, &points);
         let ms = self.clock.ms();
         self.pools[usize::from(block.pool)].free(block.node, points, ms);
         let requested = bytes.saturating_sub(u64::from(block.pad));
@@ -207,6 +212,7 @@ impl State {
         &mut self,
         key: Key,
         block: &super::state::Block,
+        graph: Option<u32>,
         uses: &Points,
     ) -> Option<View> {
         if !block.has(flag::HAS_VIEW) {
@@ -216,7 +222,7 @@ impl State {
         if uses.is_empty() {
             return Some(view);
         }
-        self.retired_views.push(RetiredView { view, uses: uses.clone() });
+        self.retired_views.push(RetiredView { view, graph, uses: uses.clone() });
         None
     }
 
@@ -249,13 +255,9 @@ impl State {
     /// any other only when no capture is open.
     fn defer_or_free(&mut self, key: Key, points: Points) {
         let Some((_, block)) = self.blocks.at(key.index()) else { return };
-        let (pool, stream) = (usize::from(block.pool), block.stream);
-        if self.pools[pool].key.graph.is_some() {
+        if self.pool(block).key.graph.is_some() {
             // Reusable by the same stream of the same graph, by nobody else until it is released.
-            let never = SyncPoint { stream, value: u64::MAX };
-            let view = self.release(key, Points::one(never));
-            self.retired_views
-                .extend(view.map(|view| RetiredView { view, uses: Points::one(never) }));
+            let _ = self.release(key, points);
         } else {
             self.deferred.push(Deferred { key, points });
         }
@@ -271,7 +273,7 @@ impl State {
             .flat_map(|pool| pool.awaited_points())
             .collect();
         points.extend(self.retired_views.iter().flat_map(|view| view.uses.iter()));
-        points.retain(|point| point.value != u64::MAX);
+        points.retain(|point| point.value != SyncPoint::NEVER);
         points.sort_unstable();
         points.dedup();
         points

@@ -29,7 +29,8 @@ impl Allocator {
     }
 
     /// Tells that a captured graph is destroyed and its last replay is over: its freed memory
-    /// becomes anybody's. Blocks of it that are still live stay until they are freed.
+    /// can be trimmed, and serves nobody else before that. Blocks of it that are still live stay
+    /// until they are freed. Pre: all work that used its memory is done.
     ///
     /// # Errors
     /// [`Error::ForeignHandle`] for a graph of another allocator;
@@ -75,7 +76,7 @@ impl super::state::State {
         self.graphs.retain(|_, number| *number != graph);
         let mut released: Vec<(crate::device::MemoryKind, u64)> = Vec::new();
         for pool in self.pools.iter_mut().filter(|pool| pool.key.graph == Some(graph)) {
-            // Only points of the capture are in there: none of them names submitted work.
+            // The graph's last replay is over, and with it every use of this memory.
             let done = pool.reap(&|_| u64::MAX);
             released.push((pool.kind, done));
         }
@@ -84,7 +85,7 @@ impl super::state::State {
         }
         let mut views = Vec::new();
         self.retired_views.retain(|retired| {
-            let of_graph = retired.uses.iter().any(|point| point.value == u64::MAX);
+            let of_graph = retired.graph == Some(graph);
             if of_graph {
                 views.push(retired.view);
             }

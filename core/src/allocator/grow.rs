@@ -40,7 +40,6 @@ impl Inner {
                     let mut state = self.lock();
                     state.in_flight -= 1;
                     let pool = &mut state.pools[usize::from(number)];
-                    pool.in_flight -= 1;
                     let node = pool.add(plain, asked.layout.bytes);
                     self.note_segment(&mut state, class.kind, id, &plain);
                     let range = Grabbed { node, points: Points::NONE, pending: 0 };
@@ -57,7 +56,7 @@ impl Inner {
     }
 
     /// Makes a memory object under the budget. The caller adds it to the pool and ends the
-    /// `in_flight` counts; after an error nothing is counted any more.
+    /// `in_flight` count; after an error nothing is counted any more.
     fn new_segment(
         &self,
         key: PoolKey,
@@ -70,7 +69,6 @@ impl Inner {
             let number = state.pool_number(key, &*self.device)?;
             state.budget.take(class.heap, bytes)?;
             state.in_flight += 1;
-            state.pools[usize::from(number)].in_flight += 1;
             let event = Event::new(EventKind::SegmentBegin).b(bytes);
             state.event(event.of(key.class.0, 0));
             number
@@ -91,7 +89,6 @@ impl Inner {
                 let mut state = self.lock();
                 state.budget.give(class.heap, bytes);
                 state.in_flight -= 1;
-                state.pools[usize::from(number)].in_flight -= 1;
                 self.unlock_and_tell(state);
                 Err(match error {
                     DeviceError::TooManyObjects { limit } => Error::TooManyObjects { limit },
@@ -156,7 +153,6 @@ impl Inner {
             state.in_flight -= 1;
             let ms = state.clock.ms();
             let pool = &mut state.pools[usize::from(number)];
-            pool.in_flight -= 1;
             pool.add_free(plain, ms);
             self.note_segment(&mut state, class.kind, id, &plain);
             left = left.saturating_sub(bytes);

@@ -190,7 +190,7 @@ impl Inner {
     ) -> Result<(), Error> {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let deadline = self.device.now_ns().saturating_add(ns);
-        for point in points.iter() {
+        for point in points.iter().filter(|point| point.value != SyncPoint::NEVER) {
             while self.device.reached(point.stream)? < point.value {
                 let left = deadline.saturating_sub(self.device.now_ns());
                 if left == 0 {

@@ -6,7 +6,7 @@ use crate::device::{ClassId, HeapId, MemoryKind, SpaceId};
 use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
 use crate::id::Key;
-use crate::point::Points;
+use crate::point::{Points, SyncPoint};
 use crate::pool::{Part, Pool};
 use crate::request::Tag;
 use crate::stats::{Stats, TagStats};
@@ -434,7 +434,7 @@ impl Drop for Inner {
             .blocks
             .iter()
             .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
-            .filter(|point| point.value != u64::MAX)
+            .filter(|point| point.value != SyncPoint::NEVER)
             .collect();
         let views: Vec<_> = state.views.values().copied().collect();
         let spaces: Vec<_> = state

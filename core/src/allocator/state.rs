@@ -69,6 +69,8 @@ pub(crate) struct Deferred {
 #[derive(Debug)]
 pub(crate) struct RetiredView {
     pub view: View,
+    /// The graph that may replay with it.
+    pub graph: Option<u32>,
     pub uses: Points,
 }
 
@@ -121,7 +123,7 @@ pub(crate) struct State {
     /// The last value of each stream that is known to be reached.
     pub reached: FxHashMap<StreamId, u64>,
     pub sections: Table<SectionPeaks>,
-    /// Captured graphs by number: whether they are still being captured.
+    /// Numbers of the graphs that may be captured or replayed, by the device's name of the capture.
     pub graphs: FxHashMap<u64, u32>,
     pub next_graph: u32,
     /// Device calls under way that may end a shortage.
@@ -209,6 +211,11 @@ impl State {
     pub fn block_mut(&mut self, key: Key) -> Result<&mut Block, Error> {
         self.block(key)?;
         self.blocks.get_mut(key).map_err(key_error)
+    }
+
+    /// Whether a captured graph has not been released: it may run again at any time.
+    pub fn is_replayable(&self, graph: u32) -> bool {
+        self.graphs.values().any(|&number| number == graph)
     }
 
     pub fn pool(&self, block: &Block) -> &Pool {

@@ -241,7 +241,7 @@ impl State {
             let uses = self.pool(&block).uses(block.node);
             waits.merge(&uses.iter().filter(|point| point.stream == block.stream).collect());
         }
-        waits.retain(|point| point.stream != stream && point.value != u64::MAX);
+        waits.retain(|point| point.stream != stream && point.value != SyncPoint::NEVER);
         waits
     }
 

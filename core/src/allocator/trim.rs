@@ -108,7 +108,6 @@ impl Inner {
         let mut state = self.lock();
         state.in_flight -= 1;
         let pool = &mut state.pools[usize::from(pool)];
-        pool.in_flight -= 1;
         pool.forget(&plain);
         let (heap, kind, class) = (pool.heap, pool.kind, pool.key.class);
         state.budget.give(heap, plain.bytes);
@@ -193,7 +192,6 @@ impl State {
     fn detach(&mut self, number: u16, id: SegmentId) -> Option<Detached> {
         let pool = &mut self.pools[usize::from(number)];
         let plain = pool.detach(id)?;
-        pool.in_flight += 1;
         self.in_flight += 1;
         Some(Detached { pool: number, plain })
     }

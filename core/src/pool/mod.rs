@@ -96,8 +96,6 @@ pub(crate) struct Pool {
     segments: Vec<Option<Segment>>,
     /// Bytes of its memory objects.
     pub reserved: Counter,
-    /// Segments being made or given back right now: not to be removed with the pool.
-    pub in_flight: u32,
     /// Segments that are wholly free and done, at most; kept as a hint for giving back.
     pub idle_segments: u32,
 }
@@ -111,7 +109,6 @@ impl Pool {
             ranges: Ranges::new(),
             segments: Vec::new(),
             reserved: Counter::default(),
-            in_flight: 0,
             idle_segments: 0,
         }
     }

@@ -102,3 +102,25 @@ fn case_10_nothing_is_freed_synced_or_asked_while_a_graph_is_captured() {
         rig.assert_sound();
     }
 }
+
+#[test]
+fn case_10_a_graph_keeps_its_freed_memory_until_it_is_released() {
+    let rig = Rig::with(Sim::slabs().capacity(256 * U).caps(|caps| caps.capture = true), |_| {});
+    let (s0, s1) = (rig.stream(), rig.stream());
+    let capture = rig.sim.begin_capture(s0).unwrap();
+    let (inside, after) = (rig.get(32 * U, s0), rig.get(32 * U, s0));
+    let graph = rig.alloc.graph(s0).unwrap().unwrap();
+    rig.alloc.free(inside).unwrap();
+    rig.sim.end_capture(capture).unwrap();
+    rig.alloc.free(after).unwrap();
+    let held = rig.reserved();
+    assert_eq!(rig.alloc.trim(0).unwrap(), 0, "a replay would write to memory given back");
+    assert_eq!(rig.alloc.release_cached().unwrap(), 0);
+    let other = rig.ask(32 * U, s1, Wait::OnStream).unwrap();
+    assert!(rig.reserved() > held, "the graph's memory was handed out");
+    rig.alloc.free(other.handle).unwrap();
+    rig.alloc.release_graph(graph).unwrap();
+    rig.alloc.trim(0).unwrap();
+    assert_eq!(rig.reserved(), 0, "the graph was released and its memory stayed");
+    rig.assert_sound();
+}
