@@ -44,11 +44,24 @@ impl Opened {
     /// is over the limit.
     pub fn allocator(&self, config: Config) -> Result<Allocator, Error> {
         let alloc = Allocator::with_config(self.device.clone(), config)?;
+        self.charge(&alloc)?;
+        Ok(alloc)
+    }
+
+    /// Has memory that the device takes for itself count against the limits of an allocator that
+    /// was made otherwise, such as over a wrapper of the device. One allocator at a time: the last
+    /// one named.
+    ///
+    /// # Errors
+    /// [`Error::OverUserLimit`] when what the device holds already is over the limit.
+    pub fn charge(&self, alloc: &Allocator) -> Result<(), Error> {
         #[cfg(feature = "vulkan")]
         if let Some(device) = &self.vulkan {
-            crate::shared_budget::share(device, &alloc)?;
+            crate::shared_budget::share(device, alloc)?;
         }
-        Ok(alloc)
+        #[cfg(not(feature = "vulkan"))]
+        let _ = alloc;
+        Ok(())
     }
 }
 

@@ -109,6 +109,8 @@ pub enum Feature {
     Addresses,
     #[error("prefetch and advice")]
     Advice,
+    #[error("this use of a buffer")]
+    Usage,
 }
 
 /// Why a request for memory failed for want of memory: the state at that moment.

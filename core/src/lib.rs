@@ -28,9 +28,9 @@ pub mod stats;
 pub mod units;
 
 pub use allocator::{
-    Allocation, Allocator, BlockInfo, BlockView, Budget, Buffer, Charge, Config, Graph, Handle,
-    Leak, Mapped, Pin, Prefer, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice,
-    Snapshot, Submission,
+    Allocation, Allocator, BlockInfo, BlockView, Budget, Buffer, Charge, Config, Frame, Graph,
+    Handle, Leak, Mapped, Pin, Prefer, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo,
+    Slice, Snapshot, Submission,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

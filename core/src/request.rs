@@ -53,6 +53,7 @@ pub struct Request<'a> {
     pub(crate) movable: bool,
     pub(crate) dedicated: bool,
     pub(crate) exportable: bool,
+    pub(crate) usage: u64,
 }
 
 impl<'a> Request<'a> {
@@ -72,6 +73,7 @@ impl<'a> Request<'a> {
             movable: true,
             dedicated: false,
             exportable: false,
+            usage: 0,
         }
     }
 
@@ -134,6 +136,15 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn exportable(self, exportable: bool) -> Self {
         Self { exportable, ..self }
+    }
+
+    /// What the block will be used for, in the device's own words: on Vulkan the bits of
+    /// `VkBufferUsageFlags`. A use that the device's segments do not have
+    /// ([`Caps::usages`](crate::device::Caps)) is refused rather than found out at the first
+    /// binding. 0, the default, asks for nothing in particular.
+    #[must_use]
+    pub const fn usage(self, bits: u64) -> Self {
+        Self { usage: bits, ..self }
     }
 
     /// Size and alignment checked and rounded.

@@ -154,6 +154,7 @@ pub(crate) fn caps(
         views: false,
         export: details.posix_export,
         capture: options.capture,
+        usages: u64::MAX,
         few_large_objects: false,
         prefer_gather: true,
         paging: paging(details, options, total),

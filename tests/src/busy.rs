@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use terrane_core::device::host::HostKernel;
 use terrane_core::device::sim::{Completion, SimDevice};
-use terrane_core::device::{Binding, Device, KernelSource, StreamId, SyncPoint};
+use terrane_core::device::{Binding, Device, DeviceError, KernelSource, StreamId, SyncPoint};
 
 use crate::clause::{Need, Stop};
 
@@ -16,8 +16,29 @@ pub(crate) enum Way {
     Model(SimDevice),
     /// A kernel waits for the gate.
     Kernel,
+    /// Somebody who knows the device does it.
+    Kept(Arc<dyn Keeper>),
     /// Nothing does.
     None,
+}
+
+/// Keeps one stream of a device busy at will, and no other: what the suite can not do by the
+/// contract alone.
+pub trait Keeper: Send + Sync {
+    /// Submits work to a stream that is done after [`Held::let_go`].
+    ///
+    /// # Errors
+    /// What the device says.
+    fn hold(&self, stream: StreamId) -> Result<Box<dyn Held>, DeviceError>;
+}
+
+/// Work that a [`Keeper`] holds up.
+pub trait Held: Send {
+    /// The point that is reached when it is done.
+    fn point(&self) -> SyncPoint;
+
+    /// Lets it be done; a second time does nothing.
+    fn let_go(&self);
 }
 
 /// Work that is not done until it is finished; finished when dropped at the latest.
@@ -30,6 +51,7 @@ pub struct Busy {
 enum End {
     Model(SimDevice),
     Gate(Arc<Gate>),
+    Held(Box<dyn Held>),
 }
 
 /// Open or not yet.
@@ -60,6 +82,7 @@ impl Busy {
         match &self.end {
             End::Model(sim) => sim.complete(self.point),
             End::Gate(gate) => gate.open(),
+            End::Held(held) => held.let_go(),
         }
     }
 }
@@ -95,6 +118,10 @@ impl Way {
                 let point = compute.dispatch(stream, kernel, ranges, &[], [1, 1, 1])?;
                 compute.unload(kernel)?;
                 Ok(Busy { point, end: End::Gate(gate) })
+            }
+            Self::Kept(keeper) => {
+                let held = keeper.hold(stream)?;
+                Ok(Busy { point: held.point(), end: End::Held(held) })
             }
             Self::None => Err(Stop::Skipped(Need::Busy.lacking().to_owned())),
         }

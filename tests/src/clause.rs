@@ -57,6 +57,8 @@ pub enum Need {
     Compute,
     /// A language that the suite has user kernels in.
     UserKernels,
+    /// A language whose kernels can not reach beyond their bindings.
+    CheckedKernels,
     /// Kernels that are closures on the host.
     HostKernels,
     /// `Device::paging`.
@@ -89,6 +91,7 @@ impl Need {
         match self {
             Self::Compute => "the device has no compute",
             Self::UserKernels => "the suite has no kernel in this device's language",
+            Self::CheckedKernels => "kernels in this device's language are not checked",
             Self::HostKernels => "the device runs no closures",
             Self::Paging => "the device does not page",
             Self::PagingAtOnce => "the device does not change mappings at once",

@@ -25,15 +25,18 @@ mod busy;
 mod clause;
 pub mod clauses;
 pub mod expected;
+#[cfg(feature = "program")]
+mod gate;
 pub mod probe;
 #[cfg(feature = "program")]
 pub mod program;
 mod random;
 mod rig;
 mod run;
+mod spin;
 mod subject;
 
-pub use busy::Busy;
+pub use busy::{Busy, Held, Keeper};
 pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
 pub use random::Random;
 pub use rig::{Plan, Rig, Source};

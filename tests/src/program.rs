@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use terrane::Choice;
 use terrane::core::device::DeviceInfo;
 use terrane::core::device::sim::Sim;
+use terrane::{Choice, Opened};
 
 use crate::expected::expected;
+use crate::gate;
 use crate::{Clause, Ending, Plan, Rig, Source, Verdict, clauses, run};
 
 /// Runs Terrane's conformance suite on a device.
@@ -105,8 +106,16 @@ fn source(choice: &Choice) -> Result<Source, String> {
             if opened.choice == Choice::Host {
                 return Ok(Source::Host);
             }
-            Ok(Source::shared(opened.device))
+            Ok(shared(&opened))
         }
+    }
+}
+
+/// One device for all clauses, with the way to keep it busy that it has.
+pub fn shared(opened: &Opened) -> Source {
+    match opened.vulkan.as_ref().and_then(gate::keeper) {
+        Some(keeper) => Source::kept(opened.device.clone(), keeper),
+        None => Source::shared(opened.device.clone()),
     }
 }
 

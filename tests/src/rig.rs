@@ -11,11 +11,12 @@ use terrane_core::device::{
 };
 use terrane_core::{Config, MemoryKind};
 
-use crate::busy::{Busy, Way};
+use crate::busy::{Busy, Keeper, Way};
 use crate::clause::{Clause, Level, Need, Outcome, Stop, fails};
 use crate::clauses::kernels::Language;
 use crate::probe::{Flaw, Probe};
 use crate::random::Random;
+use crate::spin;
 use crate::subject::Subject;
 
 /// Where devices under test come from.
@@ -25,14 +26,21 @@ pub enum Source {
     Model(fn() -> Sim),
     /// A new CPU device for every clause.
     Host,
-    /// One device for all clauses.
-    Shared(Arc<dyn Device>),
+    /// One device for all clauses, with a way to keep its streams busy where there is one.
+    Shared(Arc<dyn Device>, Option<Arc<dyn Keeper>>),
 }
 
 impl Source {
-    /// One device for all clauses: opening real ones takes time.
+    /// One device for all clauses: opening real ones takes time. Where it runs CUDA kernels, the
+    /// suite keeps its streams busy by one that waits.
     pub fn shared(device: Arc<dyn Device>) -> Self {
-        Self::Shared(device)
+        let keeper = spin::keeper(&device);
+        Self::Shared(device, keeper)
+    }
+
+    /// As [`shared`](Self::shared), with somebody who keeps the device's streams busy.
+    pub fn kept(device: Arc<dyn Device>, keeper: Arc<dyn Keeper>) -> Self {
+        Self::Shared(device, Some(keeper))
     }
 }
 
@@ -86,9 +94,12 @@ impl Rig {
             }
             // Busy work holds a worker each.
             Source::Host => (Host::new().workers(6).open()?, None, Way::Kernel),
-            Source::Shared(device) => (Arc::clone(device), None, Way::None),
+            Source::Shared(device, keeper) => {
+                let way = keeper.as_ref().map_or(Way::None, |k| Way::Kept(Arc::clone(k)));
+                (Arc::clone(device), None, way)
+            }
         };
-        let counted_heap = !matches!(plan.source, Source::Shared(_));
+        let counted_heap = !matches!(plan.source, Source::Shared(..));
         let language = Language::of(&*device);
         Ok(Self {
             device: Probe::new(device, plan.flaw),
@@ -158,6 +169,7 @@ impl Rig {
         match need {
             Need::Compute => caps.compute,
             Need::UserKernels => self.language.is_some(),
+            Need::CheckedKernels => self.language.is_some_and(Language::is_checked),
             Need::HostKernels => self.language == Some(Language::Closure),
             Need::Paging => caps.paging.is_some(),
             Need::PagingAtOnce => paged(false),

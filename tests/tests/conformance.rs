@@ -53,7 +53,7 @@ fn every_clause_holds_on_the_cpu() {
 fn every_clause_holds_on_vulkan() {
     let name = std::env::var("TERRANE_VULKAN").unwrap_or_default();
     match terrane::open(&terrane::Choice::Vulkan(name)) {
-        Ok(opened) => all("vulkan", &Plan::new(Source::shared(opened.device))),
+        Ok(opened) => all("vulkan", &Plan::new(terrane_tests::program::shared(&opened))),
         Err(error) => {
             println!("skipped: {error}");
             assert!(std::env::var_os("TERRANE_REQUIRE_VULKAN").is_none(), "{error}");

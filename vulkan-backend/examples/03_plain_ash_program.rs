@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ash::vk;
 use terrane_core::device::Device;
-use terrane_core::point::Points;
+use terrane_core::point::{Points, SyncPoint};
 use terrane_core::{Allocator, Request, Slice};
 use terrane_vulkan::{
-    HostQueue, OpenOptions, QueueLock, Role, VulkanDevice, WrappedTimeline, wanted,
+    HostQueue, OpenOptions, QueueLock, RawPlace, Role, VulkanDevice, WrappedTimeline, wanted,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -123,22 +123,24 @@ impl Program {
         let wrapped = WrappedTimeline { semaphore: self.timeline, owner: None };
         // SAFETY: the semaphore outlives Terrane's device.
         let stream = unsafe { terrane.wrap_timeline(&wrapped) }?;
-        let mut kept = None;
-        for frame in 1..=4_u64 {
-            let buffer = alloc.buffer(&Request::new(1 << 20, stream))?;
-            let pin = buffer.pin()?;
-            let raw = terrane.raw(pin.at().place)?;
+        let last = alloc.buffer(&Request::new(1 << 20, stream).name("result"))?;
+        let mut done = SyncPoint { stream, value: 0 };
+        for number in 1..=4_u64 {
+            // What this frame needs for the last time goes into `frame`, at the moment at which
+            // the program knows it. That is all there is of a deletion queue.
+            let mut frame = alloc.frame();
+            let scratch = alloc.buffer(&Request::new(1 << 20, stream))?;
+            let (pin, result) = (scratch.pin()?, last.pin()?);
+            let (raw, target) = (terrane.raw(pin.at().place)?, terrane.raw(result.at().place)?);
+            frame.keep(scratch)?;
             let waits = terrane.take_waits(stream)?;
-            // SAFETY: the block is pinned and freed behind this frame only.
-            unsafe { self.submit(raw.buffer, raw.offset, frame, &waits) }?;
-            // From here on, whatever is freed on the stream is free when this frame is done.
-            let done = terrane.announce(stream, frame)?;
-            drop(pin);
-            println!("frame {frame}: {} bytes at offset {}", buffer.bytes(), raw.offset);
-            // The buffer of the frame before goes here, without waiting.
-            kept = Some((buffer, done));
+            // SAFETY: both blocks are pinned; the scratch is freed behind this frame only.
+            unsafe { self.submit([raw, target], number, &waits) }?;
+            done = terrane.announce(stream, number)?;
+            frame.end(&Points::one(done));
+            alloc.record_use_until(last.handle(), done)?;
+            println!("frame {number}: scratch at offset {}", raw.offset);
         }
-        let (last, done) = kept.ok_or("no frame")?;
         let own = terrane.create_stream(Default::default())?;
         alloc.insert_waits(own, &Points::one(done))?;
         let ticket = alloc.read(own, Slice::read(last.handle()).part(0, 4))?;
@@ -151,11 +153,10 @@ impl Program {
         Ok(())
     }
 
-    /// One frame: fills the block with the frame's number and signals it.
+    /// One frame: fills the scratch with the frame's number, copies it to the result, signals it.
     unsafe fn submit(
         &self,
-        buffer: vk::Buffer,
-        offset: u64,
+        [scratch, result]: [RawPlace; 2],
         frame: u64,
         waits: &[(vk::Semaphore, u64)],
     ) -> Result<()> {
@@ -174,7 +175,17 @@ impl Program {
             let commands = self.device.allocate_command_buffers(&info)?;
             let begin = vk::CommandBufferBeginInfo::default();
             self.device.begin_command_buffer(commands[0], &begin)?;
-            self.device.cmd_fill_buffer(commands[0], buffer, offset, 1 << 20, frame as u32);
+            let (from, bytes) = (scratch.offset, 1 << 20);
+            self.device.cmd_fill_buffer(commands[0], scratch.buffer, from, bytes, frame as u32);
+            let barrier = [vk::MemoryBarrier::default()
+                .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+                .dst_access_mask(vk::AccessFlags::TRANSFER_READ | vk::AccessFlags::TRANSFER_WRITE)];
+            let stage = vk::PipelineStageFlags::TRANSFER;
+            let none = vk::DependencyFlags::empty();
+            self.device.cmd_pipeline_barrier(commands[0], stage, stage, none, &barrier, &[], &[]);
+            let copy = vk::BufferCopy { src_offset: from, dst_offset: result.offset, size: bytes };
+            self.device.cmd_copy_buffer(commands[0], scratch.buffer, result.buffer, &[copy]);
+            self.device.cmd_pipeline_barrier(commands[0], stage, stage, none, &barrier, &[], &[]);
             self.device.end_command_buffer(commands[0])?;
             let submit = vk::SubmitInfo::default()
                 .wait_semaphores(&semaphores)

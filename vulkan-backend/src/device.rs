@@ -74,7 +74,7 @@ impl VulkanDevice {
         let buffers = Arc::new(Buffers::new(Arc::clone(&driver), families, options.buffer_usage));
         let probe = Probe::of(&driver, &buffers)?;
         let binds = driver.enabled.sparse && queues.iter().any(|q| q.can_bind());
-        let caps = caps(&survey, &driver, &probe, options.spill_to_host, binds)?;
+        let caps = caps(&survey, &driver, &probe, buffers.usage, options.spill_to_host, binds)?;
         let fixed = Arc::new(Fixed::new(&driver, survey.memory)?);
         let staging = Arc::new(Staging::new(
             Arc::clone(&fixed),
@@ -131,6 +131,15 @@ impl VulkanDevice {
     /// Memory objects alive, segments and pages; staging and images are not among them.
     pub fn memory_objects(&self) -> u64 {
         self.shared.objects.alive()
+    }
+
+    /// The classes whose memory type is among `memory_type_bits`, for
+    /// [`Request::classes`](terrane_core::Request::classes): what
+    /// `vkGetBufferMemoryRequirements` or an API beside Vulkan answered goes in as it is.
+    pub fn classes_of_types(&self, memory_type_bits: u32) -> u32 {
+        let classes = (0_u32..).zip(&self.shared.caps.classes);
+        let fits = classes.filter(|(_, class)| memory_type_bits >> class.native & 1 == 1);
+        fits.fold(0, |mask, (id, _)| mask | 1 << id)
     }
 
     /// What the validation layer said so far; empty without it.

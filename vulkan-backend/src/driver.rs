@@ -16,6 +16,22 @@ pub trait Faults: Send + Sync {
     /// The result that the call is to have instead of being made, or `None` to make it.
     /// `bytes` is the size of the object that the call is about, or 0.
     fn fail(&self, call: Call, bytes: u64) -> Option<vk::Result>;
+
+    /// Changes what the device says of itself before it is believed.
+    fn alter(&self, told: &mut Told) {
+        let _ = told;
+    }
+}
+
+/// What a device says of itself, for [`Faults::alter`] to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The Vulkan version, as `vk::make_api_version` packs it.
+    pub api: u32,
+    /// Memory types that may be used, a bit each.
+    pub memory_types: u32,
+    /// Whether any queue family computes.
+    pub can_compute: bool,
 }
 
 /// Which optional parts of the device are enabled.

@@ -35,7 +35,7 @@ mod work;
 
 pub use calls::{Call, CallStat};
 pub use device::{RawPlace, VulkanDevice};
-pub use driver::Faults;
+pub use driver::{Faults, Told};
 pub use error::OpenError;
 pub use memory::budget::Budget;
 pub use memory::images::Image;

@@ -7,9 +7,12 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ash::vk;
 use common::{Bench, bench};
-use terrane_core::device::{Device, KernelSource, Region, StreamId, pattern};
-use terrane_core::{Allocator, Buffer, Error, Request, Slice};
+use terrane_core::device::{
+    CopyOp, Device, DeviceError, Feature, KernelSource, Region, StreamId, pattern,
+};
+use terrane_core::{Allocator, Buffer, Error, MemoryKind, Request, Slice};
 
 const MIB: u64 = 1 << 20;
 
@@ -124,17 +127,53 @@ fn a_block_gives_a_vk_buffer_of_its_own_at_its_place() {
 }
 
 #[test]
-fn a_block_of_200_mib_is_filled_moved_and_verified_and_too_large_for_a_kernel_to_bind() {
+fn a_request_says_its_use_its_memory_types_and_its_name() {
+    let Some(device) = bench() else { return };
+    let alloc = allocator(&device);
+    let stream = device.stream();
+    let usage = |flags: vk::BufferUsageFlags| u64::from(flags.as_raw());
+    let good = usage(vk::BufferUsageFlags::VERTEX_BUFFER | vk::BufferUsageFlags::STORAGE_BUFFER);
+    let tag = alloc.tag("meshes").unwrap();
+    let request = Request::new(MIB, stream).usage(good).name("mesh 7").tag(tag);
+    // What the driver says a buffer like this needs, as a program beside would ask it.
+    let info = vk::BufferCreateInfo::default().size(MIB).usage(vk::BufferUsageFlags::VERTEX_BUFFER);
+    // SAFETY: the buffer is destroyed before the device.
+    let bits = unsafe {
+        let raw = device.ash().create_buffer(&info, None).unwrap();
+        let bits = device.ash().get_buffer_memory_requirements(raw).memory_type_bits;
+        device.ash().destroy_buffer(raw, None);
+        bits
+    };
+    let mask = device.classes_of_types(bits);
+    let buffer = alloc.buffer(&request.classes(mask)).unwrap();
+    let info = buffer.info().unwrap();
+    assert_eq!((info.name.as_str(), info.tag), ("mesh 7", tag));
+    let refused = alloc.buffer(&request.usage(good | 1 << 60)).err();
+    assert_eq!(refused, Some(Error::Device(DeviceError::Unsupported(Feature::Usage))));
+    let refused = alloc.buffer(&request.classes(device.classes_of_types(0))).err();
+    assert_eq!(refused, Some(Error::NoSuchKind(MemoryKind::Device)));
+}
+
+/// 200 MiB on a processor, 6 GiB on a GPU: more than one binding reaches on either.
+fn large(device: &Bench) -> u64 {
+    if device.info().is_cpu { 200 * MIB } else { 6 << 30 }
+}
+
+#[test]
+fn a_large_block_is_filled_moved_and_verified_and_too_large_for_a_kernel_to_bind() {
     let Some(device) = bench() else { return };
     let alloc = allocator(&device);
     let compute = device.compute().unwrap();
     let stream = device.stream();
-    let request = Request::new(200 * MIB, stream);
+    let bytes = large(&device);
+    println!("a block of {} MiB", bytes / MIB);
+    let request = Request::new(bytes, stream);
     let (from, to) = (alloc.buffer(&request).unwrap(), alloc.buffer(&request).unwrap());
     compute.fill_pattern(stream, &[region(&from, 6)]).unwrap();
     alloc.copy(stream, Slice::read(from.handle()), Slice::write(to.handle())).unwrap();
     // Looked at without a kernel on either side of what one binding reaches here.
-    for offset in [0, 128 * MIB - 4, 128 * MIB, 200 * MIB - 4] {
+    let edge = device.caps().max_binding_bytes.min(bytes / 2) / 4 * 4;
+    for offset in [0, edge - 4, edge, bytes - 4] {
         let ticket = alloc.read(stream, Slice::read(to.handle()).part(offset, 4)).unwrap();
         alloc.wait(ticket.point, Duration::from_secs(10)).unwrap();
         let word = pattern::word(6, offset / 4).to_le_bytes();
@@ -143,6 +182,14 @@ fn a_block_of_200_mib_is_filled_moved_and_verified_and_too_large_for_a_kernel_to
     let ticket = compute.verify(stream, &[region(&to, 6)]).unwrap();
     device.wait(ticket.point);
     assert_eq!(compute.take_report(ticket).unwrap(), [0]);
+    // The same by the kernel that moves blocks.
+    let (at, back) = (region(&to, 6), region(&from, 6));
+    compute.fill_pattern(stream, &[Region { seed: 7, ..back }]).unwrap();
+    let op = CopyOp { from: at.place, to: back.place, bytes };
+    compute.gather(stream, &[op]).unwrap();
+    let ticket = compute.verify(stream, &[back]).unwrap();
+    device.wait(ticket.point);
+    assert_eq!(compute.take_report(ticket).unwrap(), [0], "after the move by kernel");
     let limit = device.caps().max_binding_bytes;
     let text = "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
         @compute @workgroup_size(1) fn main() { a[0] = 1u; }";

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 use common::{Bench, at, bench, bench_with, quick};
 use terrane_core::device::{Device, DeviceError, HeapId, MapOp, MemoryKind, PlainSpec, StreamSpec};
-use terrane_vulkan::{Budget, Call, Faults, OpenError, OpenOptions, Part, Parts, Selector};
+use terrane_vulkan::{Budget, Call, Faults, OpenError, OpenOptions, Part, Parts, Selector, Told};
 
 /// Fails the next call of a kind.
 #[derive(Default)]
@@ -173,6 +173,37 @@ fn what_is_missing_is_named_with_what_to_do() {
     assert_eq!(error, Some(OpenError::ExtensionMissing("VK_TERRANE_no_such_extension")));
     let none = terrane_vulkan::open(&Selector::Name("no such GPU".into()), &quick()).err();
     assert!(matches!(none, Some(OpenError::NoSuchDevice { devices }) if devices > 0));
+}
+
+/// A device that says other things of itself.
+struct Tells(fn(&mut Told));
+
+impl Faults for Tells {
+    fn fail(&self, _call: Call, _bytes: u64) -> Option<vk::Result> {
+        None
+    }
+
+    fn alter(&self, told: &mut Told) {
+        self.0(told);
+    }
+}
+
+#[test]
+fn a_device_that_can_not_serve_is_refused_with_what_it_lacks() {
+    let Some(_device) = bench() else { return };
+    let open = |change: fn(&mut Told)| {
+        let options = OpenOptions { faults: Some(Arc::new(Tells(change))), ..quick() };
+        terrane_vulkan::open(&Selector::Best, &options).err()
+    };
+    let old = open(|told| told.api = vk::make_api_version(0, 1, 1, 230));
+    assert_eq!(old, Some(OpenError::TooOld { major: 1, minor: 1 }));
+    assert_eq!(open(|told| told.can_compute = false), Some(OpenError::NoQueue));
+    assert_eq!(open(|told| told.memory_types = 0), Some(OpenError::NoMemory));
+    assert_eq!(open(|_| {}), None);
+    for error in [old.unwrap(), OpenError::NoQueue, OpenError::NoMemory] {
+        let text = error.to_string();
+        assert!(["update", "choose", "has no memory"].iter().any(|w| text.contains(w)), "{text}");
+    }
 }
 
 /// Runs `child_lists_devices` in a process with other surroundings; what it printed.

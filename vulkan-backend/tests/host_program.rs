@@ -10,6 +10,8 @@ use std::time::Duration;
 use ash::vk;
 use common::{Bench, at, bench, quick};
 use terrane_core::device::{Device, DeviceError, MemoryKind, SyncPoint};
+use terrane_core::point::Points;
+use terrane_core::{Allocator, Config, Limit, Request, Wait};
 use terrane_vulkan::{
     HostQueue, OpenError, OpenOptions, Part, QueueLock, Role, VulkanDevice, Wanted,
     WrappedTimeline, wanted,
@@ -191,6 +193,38 @@ fn a_block_used_by_a_host_program_is_free_after_its_semaphores_value() {
     assert_eq!(device.semaphore(point).unwrap(), None);
     device.retire_stream(stream).unwrap();
     drop((bench, device));
+    program.stop(&[semaphore]);
+}
+
+#[test]
+fn the_blocks_of_a_frame_are_free_after_its_value_and_there_is_no_deletion_queue() {
+    let Some(program) = Program::start() else { return };
+    let device = program.attach(&[program.queue()], &quick()).unwrap();
+    let semaphore = program.timeline();
+    let wrapped = WrappedTimeline { semaphore, owner: None };
+    // SAFETY: the semaphore lives until the test's end.
+    let stream = unsafe { device.wrap_timeline(&wrapped) }.unwrap();
+    let config = Config::for_device(device.caps()).limit(Limit::Bytes(64 << 20));
+    let alloc = Allocator::with_config(Arc::new(device.clone()), config).unwrap();
+    let other = device.create_stream(Default::default()).unwrap();
+    let whole = Request::new(40 << 20, other).wait(Wait::Never);
+    device.announce(stream, 1).unwrap();
+    program.signal(semaphore, 1);
+    for value in 2..=4 {
+        let block = alloc.buffer(&Request::new(40 << 20, stream)).unwrap();
+        let mut frame = alloc.frame();
+        frame.keep(block).unwrap();
+        // The frame before is over; this one is not submitted yet.
+        assert!(alloc.buffer(&whole).is_err(), "taken while the frame is put together");
+        frame.end(&Points::one(device.announce(stream, value).unwrap()));
+        assert!(alloc.buffer(&whole).is_err(), "taken before the frame is over");
+        program.signal(semaphore, value);
+        drop(alloc.buffer(&whole).unwrap());
+    }
+    alloc.check().unwrap();
+    drop(alloc);
+    device.retire_stream(stream).unwrap();
+    drop(device);
     program.stop(&[semaphore]);
 }
 

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{DeviceError, Error, Feature};
 use crate::event::{Event, EventKind, Why};
 use crate::point::Points;
 use crate::pool::{Grabbed, PoolKey, Room, SMALL_MAX};
@@ -76,6 +76,9 @@ impl Inner {
         let caps = self.caps();
         if caps.classes_of(request.kind).next().is_none() {
             return Err(Error::NoSuchKind(request.kind));
+        }
+        if request.usage & !caps.usages != 0 {
+            return Err(DeviceError::Unsupported(Feature::Usage).into());
         }
         let mut layout = request.layout(caps.binding_align, caps.max_plain_bytes)?;
         if request.dedicated

@@ -111,6 +111,8 @@ impl Inner {
 
     pub(super) fn free(&self, handle: Handle, points: &Points) -> Result<(), Error> {
         let key = handle.key_for(self.id)?;
+        // May ask the driver, so it is asked before the lock is taken.
+        let capturing = self.caps().capture && self.device.is_capturing();
         let mut state = self.lock();
         state.clock.tick(&*self.device);
         let block = *state.block(key).map_err(|error| match error {
@@ -127,7 +129,7 @@ impl Inner {
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             return Ok(());
         }
-        if self.caps().capture && self.device.is_capturing() {
+        if capturing {
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             state.defer_or_free(key, points);
             return Ok(());

@@ -8,6 +8,7 @@
 mod alloc;
 mod buffer;
 mod config;
+mod frame;
 mod free;
 mod graph;
 mod grow;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use buffer::Buffer;
 pub use config::{Config, Prefer, Reuse, Scrub};
+pub use frame::Frame;
 pub use graph::Graph;
 pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
 pub use hold::{Mapped, Pin};

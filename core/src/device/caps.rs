@@ -140,6 +140,9 @@ pub struct Caps {
     pub linear_optimal_granularity: u64,
     /// Host flushes and invalidations cover multiples of this.
     pub non_coherent_atom: u64,
+    /// What every segment can be used for, in the device's own words: on Vulkan the bits of
+    /// `VkBufferUsageFlags` that its buffers have. `u64::MAX` where memory is just memory.
+    pub usages: u64,
     /// Whether places have device addresses.
     pub addresses: bool,
     /// Whether [`Device::create_view`](super::Device::create_view) works.

@@ -3,6 +3,7 @@
 
 mod capture;
 mod compute;
+mod conformance;
 mod faults;
 mod memory;
 mod paging;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use terrane_core::Allocator;
 use terrane_core::device::HeapId;
 use terrane_trace::Trace;
-use terrane_trace::replay::{Options, Replay, Report};
+use terrane_trace::replay::{Options, Report};
 
 use crate::cli::DemoArgs;
 use crate::exit::{BadInput, FoundWrong};
@@ -78,7 +78,7 @@ fn replay(
 ) -> Result<(Report, Picture)> {
     let mut options = Options::default();
     options.scale = scale;
-    let mut replay = Replay::new(name, trace, source::target(opened), &options)?;
+    let mut replay = source::replay(opened, name, trace, &options)?;
     let events = trace.events();
     // The picture shows the state just after the event with which the peak is reached.
     let peak = replay.figures().peak_event as usize + 1;

@@ -1,11 +1,12 @@
 //! `terrane replay`: one JSON object of figures.
 
 use anyhow::Result;
-use terrane_trace::replay::{Options, Replay, ReplayError, Report};
+use terrane_trace::replay::{Options, Report};
 
 use crate::cli::ReplayArgs;
-use crate::exit::{BadInput, FoundWrong};
-use crate::{progress, source};
+use crate::exit::FoundWrong;
+use crate::progress;
+use crate::source::{self, as_input};
 
 /// Replays a file and prints the report.
 ///
@@ -23,7 +24,7 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     options.contents = !args.no_contents;
     options.check_every = args.check_every;
     let name = source::name_of(&args.file);
-    let replay = Replay::new(&name, &trace, source::target(&opened), &options).map_err(as_input)?;
+    let replay = source::replay(&opened, &name, &trace, &options)?;
     let bar = progress::bar(quiet, "replaying", trace.events().len() as u64);
     let outcome = replay.run_with(&mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
@@ -35,15 +36,6 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     };
     super::print(&format!("{text}\n"))?;
     verdict(&report, args)
-}
-
-fn as_input(error: ReplayError) -> anyhow::Error {
-    match error {
-        ReplayError::NothingToCorrupt | ReplayError::CorruptedTooFew { .. } => {
-            BadInput(error.to_string()).into()
-        }
-        error => error.into(),
-    }
 }
 
 /// Whether the run shows something wrong. Refusals under a limit are an answer, not a fault, and

@@ -7,8 +7,8 @@ use serde::Serialize;
 use terrane::Opened;
 use terrane_core::device::{Region, StreamSpec};
 use terrane_core::point::StreamId;
-use terrane_core::{Allocator, Buffer, Request, Slice};
-use terrane_trace::replay::{Options, Replay};
+use terrane_core::{Allocator, Buffer, Config, Request, Slice};
+use terrane_trace::replay::Options;
 use terrane_trace::{Op, TraceBuilder};
 
 /// The outcome of one check.
@@ -80,7 +80,7 @@ struct Rig {
 
 impl Rig {
     fn new(opened: &Opened) -> Result<Self> {
-        let alloc = Allocator::new(opened.device.clone())?;
+        let alloc = opened.allocator(Config::for_device(opened.device.caps()))?;
         let stream = opened.device.create_stream(StreamSpec::default())?;
         Ok(Self { alloc, stream })
     }
@@ -155,7 +155,7 @@ fn pattern(opened: &Opened) -> Result<()> {
 }
 
 fn limit(opened: &Opened) -> Result<()> {
-    use terrane_core::{Config, Error, Limit};
+    use terrane_core::{Error, Limit};
     let config = Config::for_device(opened.device.caps()).limit(Limit::Bytes(8 * MIB));
     let alloc = Allocator::with_config(opened.device.clone(), config)?;
     let stream = opened.device.create_stream(StreamSpec::default())?;
@@ -187,7 +187,7 @@ fn workload(opened: &Opened) -> Result<()> {
         }
     }
     let trace = builder.finish();
-    let report = Replay::new("check", &trace, super::target(opened), &Options::default())?.run()?;
+    let report = super::replay(opened, "check", &trace, &Options::default())?.run()?;
     ensure!(report.failures == 0, "{} requests failed", report.failures);
     ensure!(report.mismatches == 0, "{} blocks lost their contents", report.mismatches);
     Ok(())

@@ -7,7 +7,7 @@ mod snapshot;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use terrane_trace::replay::Target;
+use terrane_trace::replay::{Options, Replay, ReplayError, Target};
 use terrane_trace::{Limits, Trace, open_csv, read_csv};
 
 use crate::exit::BadInput;
@@ -27,11 +27,32 @@ pub fn open(choice: &Choice) -> Result<Opened> {
     })
 }
 
-/// What a replay runs on.
-pub fn target(opened: &Opened) -> Target {
-    match &opened.sim {
+/// A replay on a device. What the device takes for itself counts against the replay's limits.
+///
+/// # Errors
+/// Options that ask for what can not be are bad input; the device's and the allocator's.
+pub fn replay<'a>(
+    opened: &Opened,
+    name: &str,
+    trace: &'a Trace,
+    options: &Options,
+) -> Result<Replay<'a>> {
+    let target = match &opened.sim {
         Some(sim) => Target::Sim(sim.clone()),
         None => Target::Real(opened.device.clone()),
+    };
+    let replay = Replay::new(name, trace, target, options).map_err(as_input)?;
+    opened.charge(replay.allocator()).context("memory that the device holds for itself")?;
+    Ok(replay)
+}
+
+/// A replay's error; [`BadInput`] where other options would help.
+pub fn as_input(error: ReplayError) -> anyhow::Error {
+    match error {
+        ReplayError::NothingToCorrupt | ReplayError::CorruptedTooFew { .. } => {
+            BadInput(error.to_string()).into()
+        }
+        error => error.into(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use terrane_core::device::host::{HostGroup, HostKernel};
 use terrane_core::device::{
-    Access, Binding, Device, DeviceError, KernelId, KernelSource, Place, StreamId, SyncPoint,
+    Access, Binding, Compute, Device, DeviceError, KernelId, KernelSource, Place, StreamId,
+    SyncPoint, UnsafeKernelSource,
 };
 
 use super::device;
@@ -13,7 +14,7 @@ use crate::clause::{Blame, Clause, Need, Outcome, Stop, ensure, equal, fails, re
 use crate::rig::{Rig, at};
 
 use Blame::Backend;
-use Need::{HostKernels, UserKernels};
+use Need::{CheckedKernels, HostKernels, UserKernels};
 
 pub(super) const CLAUSES: &[Clause] = &[
     device(
@@ -27,7 +28,7 @@ pub(super) const CLAUSES: &[Clause] = &[
     device(
         "kernels.bounds",
         "A safe kernel can not write beyond its bindings.",
-        &[UserKernels],
+        &[UserKernels, CheckedKernels],
         "KernelSource",
         Backend,
         bounds,
@@ -89,25 +90,51 @@ pub enum Language {
     Closure,
     /// WGSL.
     Wgsl,
+    /// PTX.
+    Ptx,
 }
 
 impl Language {
     /// The language that a device accepts.
     pub(crate) fn of(device: &dyn Device) -> Option<Self> {
         let compute = device.compute()?;
-        [Self::Closure, Self::Wgsl].into_iter().find(|language| {
-            let loaded = compute.load(&language.source());
+        [Self::Closure, Self::Wgsl, Self::Ptx].into_iter().find(|language| {
+            let loaded = language.load(compute);
             loaded.is_ok_and(|kernel| compute.unload(kernel).is_ok())
         })
     }
 
+    /// Whether kernels can not reach beyond their bindings.
+    pub(crate) const fn is_checked(self) -> bool {
+        !matches!(self, Self::Ptx)
+    }
+
     /// `c[i] = a[i] + b[i] * factor` for the i below `words`; 64 words to a group, in one
     /// dimension. Push data: words, factor.
-    fn source(self) -> KernelSource {
+    fn load(self, compute: &dyn Compute) -> Result<KernelId, DeviceError> {
         match self {
-            Self::Closure => KernelSource::Host(HostKernel(Arc::new(add))),
-            Self::Wgsl => KernelSource::Wgsl { text: Arc::from(ADD), entry: Arc::from("main") },
+            Self::Closure => compute.load(&KernelSource::Host(HostKernel(Arc::new(add)))),
+            Self::Wgsl => {
+                let (text, entry) = (Arc::from(ADD), Arc::from("main"));
+                compute.load(&KernelSource::Wgsl { text, entry })
+            }
+            Self::Ptx => {
+                let source = ptx("terrane_suite_add", [64, 1, 1]);
+                // SAFETY: the kernel touches the words below the number in its push data, which
+                // the clauses that take unchecked kernels keep within the bindings.
+                unsafe { compute.load_unchecked(&source) }
+            }
         }
+    }
+}
+
+/// A kernel of the suite's in PTX.
+pub(crate) fn ptx(entry: &str, threads: [u32; 3]) -> UnsafeKernelSource {
+    UnsafeKernelSource::Cuda {
+        image: Arc::from(&include_bytes!("kernels.ptx")[..]),
+        entry: Arc::from(entry),
+        threads,
+        shared_bytes: 0,
     }
 }
 
@@ -159,7 +186,7 @@ impl<'a> Bench<'a> {
         let plain = rig.plain(8 * BYTES)?;
         let places = [0, 2, 4].map(|part| at(plain.space, part * BYTES));
         rig.device().fill(stream, start(plain), 8 * BYTES, 0x4444_4444)?;
-        let kernel = rig.compute()?.load(&rig.language()?.source())?;
+        let kernel = rig.language()?.load(rig.compute()?)?;
         let ramp: Vec<u8> = (0..WORDS).flat_map(u32::to_le_bytes).collect();
         rig.device().write(stream, places[0], &ramp)?;
         rig.device().fill(stream, places[1], BYTES, 3)?;

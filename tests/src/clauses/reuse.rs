@@ -67,6 +67,20 @@ pub(super) const CLAUSES: &[Clause] = &[
         free_after,
     ),
     allocator(
+        "reuse.frame",
+        "Memory freed with a frame stays where it is until the frame ends, then waits for its work.",
+        &[Busy],
+        "Allocator::frame, Frame::end",
+        frame,
+    ),
+    allocator(
+        "reuse.frame-given-up",
+        "Memory freed with a frame that was never submitted waits for nothing of it.",
+        &[],
+        "Frame, dropping",
+        frame_given_up,
+    ),
+    allocator(
         "reuse.submission",
         "Closing a submission marks the use of all blocks that were resolved in it.",
         &[Busy],
@@ -244,6 +258,38 @@ fn free_after(rig: &Rig) -> Outcome {
         busy.finish();
     }
     Ok(())
+}
+
+fn frame(rig: &Rig) -> Outcome {
+    let alloc = small(rig)?;
+    let [s0, s1] = rig.streams()?;
+    let block = alloc.get(5 * MIB, s0)?;
+    let place = alloc.info(block)?.place;
+    let mut frame = alloc.frame();
+    frame.free(block)?;
+    fails(&frame.free(block), &Error::DoubleFree, "a block that is in the frame already")?;
+    fails(&alloc.free(block), &Error::DoubleFree, "a free of a block in a frame")?;
+    let early = ask(&alloc, s0, Wait::OnStream).map(drop);
+    ensure!(early.is_err(), "the memory of a frame was handed out before its end");
+    let busy = rig.busy(s1, &[])?;
+    frame.end(&Points::one(busy.point));
+    let got = ask(&alloc, s0, Wait::OnStream)?;
+    equal!(got.waits.as_slice(), [busy.point], "what the next owner waits for");
+    equal!(alloc.info(got.handle)?.place, place, "where the next owner is");
+    busy.finish();
+    alloc.sound()
+}
+
+fn frame_given_up(rig: &Rig) -> Outcome {
+    let alloc = small(rig)?;
+    let [s0, s1] = rig.streams()?;
+    let mut frame = alloc.frame();
+    frame.keep(alloc.buffer(&Request::new(5 * MIB, s0))?)?;
+    equal!(frame.len(), 1, "blocks in the frame");
+    drop(frame);
+    let got = ask(&alloc, s1, Wait::Never)?;
+    ensure!(got.waits.is_empty(), "it waits for {:?}", got.waits);
+    alloc.sound()
 }
 
 fn submission(rig: &Rig) -> Outcome {

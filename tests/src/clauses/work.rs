@@ -159,7 +159,11 @@ fn fill_unaligned(rig: &Rig) -> Outcome {
 /// More than one binding, where that is a size to be had; else more than usual pieces.
 pub(super) fn large_bytes(rig: &Rig) -> u64 {
     let binding = rig.caps().max_binding_bytes;
-    if binding <= 1 << 30 { binding.next_multiple_of(4096) + (72 << 20) } else { 24 << 20 }
+    if binding > 1 << 30 {
+        return 24 << 20;
+    }
+    let more = binding.next_multiple_of(4096) + (72 << 20);
+    if more <= rig.caps().max_plain_bytes { more } else { 24 << 20 }
 }
 
 fn fill_large(rig: &Rig) -> Outcome {

@@ -39,11 +39,13 @@ impl Probe {
     }
 }
 
-/// The capabilities. `spill` as in [`classes::classes`]; `paging` says whether a queue can bind.
+/// The capabilities. `usage` is what every buffer has, `spill` as in [`classes::classes`];
+/// `paging` says whether a queue can bind.
 pub fn caps(
     survey: &Survey,
     driver: &Driver,
     probe: &Probe,
+    usage: vk::BufferUsageFlags,
     spill: bool,
     paging: bool,
 ) -> Result<Caps, OpenError> {
@@ -51,7 +53,8 @@ pub fn caps(
     let atom = limits.non_coherent_atom_size.max(1);
     let granularity = (64 * KIB).max(probe.plain.align).max(atom);
     let most = survey.max_memory_bytes.min(survey.max_buffer_bytes);
-    let classes = classes::classes(&survey.memory, probe.plain.types, spill);
+    let types = probe.plain.types & survey.memory_types;
+    let classes = classes::classes(&survey.memory, types, spill);
     if !classes.iter().any(|c| c.kind == MemoryKind::Device) {
         return Err(OpenError::NoMemory);
     }
@@ -78,6 +81,7 @@ pub fn caps(
         views: true,
         export: driver.enabled.external_fd,
         capture: false,
+        usages: u64::from(usage.as_raw()),
         few_large_objects: true,
         prefer_gather: false,
         paging: None,

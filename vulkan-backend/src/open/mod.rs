@@ -131,7 +131,10 @@ pub fn open(selector: &Selector, options: &OpenOptions) -> Result<VulkanDevice, 
     let mut surveys = surveys(&instance, &physicals);
     let devices = surveys.len() as u32;
     let at = selector.choose(&surveys).ok_or(OpenError::NoSuchDevice { devices })?;
-    let (survey, physical) = (surveys.swap_remove(at), physicals[at]);
+    let (mut survey, physical) = (surveys.swap_remove(at), physicals[at]);
+    if let Some(faults) = &options.faults {
+        survey.alter(&**faults);
+    }
     survey.check()?;
     let parts: Parts = survey.parts.iter().filter(|p| !options.without.has(*p)).collect();
     if !parts.has(Part::TimelineSemaphore) {

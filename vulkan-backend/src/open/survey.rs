@@ -3,6 +3,7 @@
 use ash::vk;
 use terrane_core::device::DeviceInfo;
 
+use crate::driver::{Faults, Told};
 use crate::error::OpenError;
 use crate::instance::Instance;
 
@@ -21,6 +22,8 @@ pub struct Survey {
     pub families: Vec<vk::QueueFamilyProperties>,
     /// What the device has; not what is enabled.
     pub parts: Parts,
+    /// Memory types that may be used; all, but where a test hides some.
+    pub memory_types: u32,
     /// Names the device and the driver's build in pipeline caches.
     pub pipeline_uuid: [u8; 16],
 }
@@ -74,7 +77,21 @@ impl Survey {
             // SAFETY: as above.
             families: unsafe { raw.get_physical_device_queue_family_properties(physical) },
             parts: parts(raw, physical, base.api_version, &extensions),
+            memory_types: u32::MAX,
             pipeline_uuid: base.pipeline_cache_uuid,
+        }
+    }
+
+    /// Lets a test change what the device said.
+    pub fn alter(&mut self, faults: &dyn Faults) {
+        let mut told = Told { api: self.api, memory_types: u32::MAX, can_compute: true };
+        faults.alter(&mut told);
+        self.api = told.api;
+        self.memory_types = told.memory_types;
+        if !told.can_compute {
+            for family in &mut self.families {
+                family.queue_flags &= !vk::QueueFlags::COMPUTE;
+            }
         }
     }
 

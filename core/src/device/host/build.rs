@@ -115,6 +115,7 @@ impl Host {
             views: false,
             export: false,
             capture: false,
+            usages: u64::MAX,
             few_large_objects: false,
             prefer_gather: false,
             paging: Some(PagingCaps {

@@ -235,6 +235,7 @@ fn base_caps(device_bytes: u64) -> Caps {
         views: false,
         export: false,
         capture: false,
+        usages: u64::MAX,
         few_large_objects: false,
         prefer_gather: false,
         paging: None,

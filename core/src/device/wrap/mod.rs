@@ -3,8 +3,8 @@
 //! Each is a [`Device`](super::Device) with all the powers of the one inside, and they can be
 //! put around each other: `Logged::new(Faulty::new(Limited::new(device, limits), faults))`.
 //!
-//! All three are a [`Wrapped`] device with a hook that sees every call before it is made and
-//! after it was answered.
+//! A fourth, [`Watched`], only tells of its calls. All are a [`Wrapped`] device with a hook that
+//! sees every call before it is made and after it was answered.
 
 mod faulty;
 mod limited;
@@ -12,11 +12,13 @@ mod logged;
 mod pass;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 pub use faulty::{Faults, Faulty};
 pub use limited::{Limited, Limits};
 pub use logged::Logged;
 pub use pass::{Ask, Wrapped};
+pub use watched::Watched;
 
 use super::{Caps, DeviceError, HeapUse, MemoryId, SpaceId};
 

@@ -48,6 +48,10 @@ impl Work {
         self.held.insert(stream);
     }
 
+    pub(crate) fn release(&mut self, stream: RawStream) {
+        self.held.remove(&stream);
+    }
+
     pub(crate) fn release_all(&mut self) {
         self.held.clear();
     }
@@ -146,6 +150,9 @@ fn kernel(memory: &mut Memory, name: &str, groups: [u32; 3], params: &[u8]) -> R
     if name == "terrane_vector_add" {
         return vector_add(memory, groups, params);
     }
+    if name == "terrane_suite_add" {
+        return suite_add(memory, groups, params);
+    }
     let (table, tiles) = (number(params, 0), number(params, 8));
     // The count has 4 bytes; where a result follows, so do 4 that align it.
     let (count, results) = (number(&[&params[16..20], &[0; 4]].concat(), 0), number(params, 24));
@@ -195,6 +202,22 @@ fn tally(name: &str, data: &[u8], first: u64, seed: u64, before: u64) -> u64 {
             (low.wrapping_add(a), high.wrapping_add(b))
         });
     u64::from(high) << 32 | u64::from(low)
+}
+
+/// The kernel of the conformance suite: `c[i] = a[i] + b[i] * factor` for the i below `words`.
+fn suite_add(memory: &mut Memory, groups: [u32; 3], params: &[u8]) -> Result<(), i32> {
+    let (a, b, c) = (number(params, 0), number(params, 8), number(params, 16));
+    let both = number(params, 24);
+    let (words, factor) = (both as u32, (both >> 32) as u32);
+    for i in 0..u64::from(words.min(groups[0] * 64)) {
+        let mut load = |at: u64| -> Result<u32, i32> {
+            let bytes = memory.load(at + i * 4, 4)?;
+            Ok(u32::from_le_bytes(bytes.try_into().map_err(|_| code::INVALID_VALUE)?))
+        };
+        let sum = load(a)?.wrapping_add(load(b)?.wrapping_mul(factor));
+        memory.store(c + i * 4, &sum.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 fn vector_add(memory: &mut Memory, groups: [u32; 3], params: &[u8]) -> Result<(), i32> {
