@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use terrane_trace::replay::{Capacity, Policy};
 
+use crate::commands;
 use crate::source::Choice;
 
 /// One GPU memory allocator for CUDA and Vulkan, and what it does, made visible.
@@ -15,19 +16,54 @@ use crate::source::Choice;
 /// Exit codes: 0 success; 1 the work was done and found something wrong, or the device failed;
 /// 2 bad input (arguments, or a file: then with line and reason).
 #[derive(Debug, Parser)]
-#[command(name = "terrane", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "terrane",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Cli {
     /// No progress bars, no notes: only results and errors.
     #[arg(long, short, global = true, env = "TERRANE_QUIET", value_parser = clap::builder::FalseyValueParser::new())]
     pub quiet: bool,
+    /// A file to look at: the verdict on it.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say why memory ran out, from a snapshot or (`explain -`) from the message alone.
+    Explain(commands::explain::Args),
+    /// Say what is in a file, and which of several ranks failed first.
+    Info(commands::info::Args),
+    /// Say when most memory was in use and who held it.
+    Peak(commands::sites::PeakArgs),
+    /// Say who holds memory at a moment, by line, file or stack.
+    Sites(commands::sites::Args),
+    /// Show bytes over time.
+    Timeline(commands::timeline::Args),
+    /// Say whether memory grows from step to step, and which line keeps it.
+    Leaks(commands::leaks::Args),
+    /// Tell all that is known about one block.
+    Why(commands::why::Args),
+    /// Replay the same requests through other allocators.
+    Whatif(commands::whatif::Args),
+    /// Find the setting of PyTorch's allocator that needs the least memory.
+    Tune(commands::tune::Args),
+    /// Show on which cards the program would run, and what to change.
+    Fit(commands::fit::Args),
+    /// Compare two recordings.
+    Diff(commands::diff::Args),
+    /// Check thresholds: exit code 1 when one is exceeded.
+    Check(commands::check::Args),
+    /// Print the lines that make a program record a complete file.
+    Howto(commands::howto::Args),
     /// List the devices of this machine, what they can do, and which one would be chosen.
     Devices(DevicesArgs),
     /// Replay a recorded workload through the allocator and print one JSON object of figures.

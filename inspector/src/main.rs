@@ -1,4 +1,4 @@
-//! The program `terrane`: devices, replay, demo.
+//! The program `terrane`: devices, replay, demo, and what files of GPU memory tell.
 //!
 //! Exit codes: 0 success; 1 the work was done and found something wrong (a failed check, contents
 //! that differ, an allocation that failed without a limit), or the device or the system failed;
@@ -13,6 +13,7 @@ mod model;
 mod paint;
 mod progress;
 mod source;
+mod text;
 mod units;
 
 use std::process::ExitCode;

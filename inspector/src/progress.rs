@@ -15,6 +15,18 @@ pub fn bar(quiet: bool, what: &'static str, total: u64) -> ProgressBar {
     bar
 }
 
+/// A spinner that counts bytes, for what has no known end.
+pub fn bytes(quiet: bool, what: &'static str) -> ProgressBar {
+    let target =
+        if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
+    let bar = ProgressBar::with_draw_target(None, target).with_message(what);
+    let template = "{spinner} {msg} {binary_bytes}  {binary_bytes_per_sec}";
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    bar
+}
+
 /// A line on the error stream, unless quiet.
 pub fn note(quiet: bool, text: &str) {
     if !quiet {

@@ -179,7 +179,7 @@ fn bad_arguments_say_what_would_be_right_and_exit_with_2() {
         (&["replay", &trace, "--scale", "0"], "--scale"),
         (&["replay", &trace, "--policy", "never"], "completed"),
         (&["demo", "--size", "wide"], "WIDTHxHEIGHT"),
-        (&["frobnicate"], "unrecognized subcommand"),
+        (&["frobnicate"], "neither a command nor a file"),
     ];
     for (args, hint) in cases {
         let output = run(args);
@@ -251,7 +251,7 @@ fn completions_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         let script = text(&output.stdout);
-        for command in ["devices", "replay", "demo", "completions"] {
+        for command in ["devices", "replay", "demo", "completions", "explain", "whatif", "fit"] {
             assert!(script.contains(command), "{shell}: {command}");
         }
     }
@@ -259,7 +259,7 @@ fn completions_name_every_command() {
 
 #[test]
 fn the_help_of_every_command_is_as_it_was() {
-    for command in ["", "devices", "replay", "demo"] {
+    for command in ["", "devices", "replay", "demo", "explain", "whatif", "check"] {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let output = run(&args);
         let name = format!("help_{command}");

@@ -2,7 +2,8 @@
 //!
 //! A [`Trace`] is the one form in which a recorded workload is held here: a list of
 //! [`Event`]s over densely numbered blocks, checked while it was built, so that whoever replays
-//! it need not check again. [`read_csv`] reads the recorded CSV form, plain or gzipped.
+//! it need not check again. [`read_csv`] reads the recorded CSV form, plain or gzipped;
+//! [`recording::open_recording`] opens any file that is read and finds out what it is.
 //!
 //! ```
 //! let csv = b"t_us,op,block,size,stream\n5,a,0,4096,0\n9,r,0,4096,0\n9,f,0,4096,0\n";
@@ -18,6 +19,7 @@ pub mod import;
 mod input;
 pub mod model;
 pub mod pickle;
+pub mod recording;
 pub mod replay;
 pub mod snapshot;
 mod workload;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::PathBuf;
-use terrane_trace::diagnose::{Class, OutOfMemoryMessage, tune};
+use terrane_trace::diagnose::{Class, OutOfMemoryMessage, Requests, tune};
 use terrane_trace::model::PytorchConfig;
 use terrane_trace::{Limits, Trace, open_csv};
 
@@ -53,7 +53,7 @@ fn read(name: &str) -> Trace {
 
 #[test]
 fn tuning_finds_the_setting_that_reserves_least_and_says_what_it_gives() {
-    let tuned = tune(&read("bert_large_ckpt"), &PytorchConfig::default(), None);
+    let tuned = tune(&Requests::of(read("bert_large_ckpt")), &PytorchConfig::default(), None);
     assert_eq!(tuned.before.peak_reserved, 9_787_408_384);
     assert!(tuned.helps && tuned.best.peak_reserved <= 8_441_036_800, "{tuned:?}");
     assert!(tuned.tried.iter().all(|t| t.peak_reserved >= tuned.best.peak_reserved));
@@ -67,7 +67,7 @@ fn tuning_finds_the_setting_that_reserves_least_and_says_what_it_gives() {
 fn where_no_setting_helps_it_says_so() {
     let trace = read("resnet50_amp");
     let short = trace.figures().peak_requested / 2;
-    let tuned = tune(&trace, &PytorchConfig::default(), Some(short));
+    let tuned = tune(&Requests::of(trace), &PytorchConfig::default(), Some(short));
     assert!(tuned.best.failures > 0);
     assert!(!tuned.helps, "{:?} {:?}", tuned.before, tuned.best);
 }

@@ -1,8 +1,22 @@
 //! What the program does, one file per command.
 
+pub mod check;
 mod demo;
 mod devices;
+pub mod diff;
+pub mod explain;
+pub mod fit;
+pub mod howto;
+pub mod info;
+pub mod leaks;
 mod replay;
+mod shared;
+pub mod sites;
+pub mod timeline;
+pub mod tune;
+mod verdict;
+pub mod whatif;
+pub mod why;
 
 use std::io::Write as _;
 
@@ -16,7 +30,26 @@ use crate::cli::{Cli, Command};
 /// # Errors
 /// Bad input, what was found wrong, or the device's and the system's.
 pub fn run(cli: &Cli) -> Result<()> {
-    match &cli.command {
+    let Some(command) = &cli.command else {
+        return match &cli.file {
+            Some(file) => verdict::run(file, cli.quiet),
+            None => print(&Cli::command().render_help().to_string()),
+        };
+    };
+    match command {
+        Command::Info(args) => info::run(args, cli.quiet),
+        Command::Explain(args) => explain::run(args, cli.quiet),
+        Command::Peak(args) => sites::peak(args, cli.quiet),
+        Command::Sites(args) => sites::run(args, cli.quiet),
+        Command::Timeline(args) => timeline::run(args, cli.quiet),
+        Command::Leaks(args) => leaks::run(args, cli.quiet),
+        Command::Why(args) => why::run(args, cli.quiet),
+        Command::Whatif(args) => whatif::run(args, cli.quiet),
+        Command::Tune(args) => tune::run(args, cli.quiet),
+        Command::Fit(args) => fit::run(args, cli.quiet),
+        Command::Diff(args) => diff::run(args, cli.quiet),
+        Command::Check(args) => check::run(args, cli.quiet),
+        Command::Howto(args) => howto::run(args),
         Command::Devices(args) => devices::run(args, cli.quiet),
         Command::Replay(args) => replay::run(args, cli.quiet),
         Command::Demo(args) => demo::run(args, cli.quiet),

@@ -4,13 +4,16 @@
 mod check;
 mod snapshot;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use terrane_trace::recording::{Recording, open_recording};
 use terrane_trace::replay::{Options, Replay, ReplayError, Target};
 use terrane_trace::{Limits, Trace, open_csv, read_csv};
 
 use crate::exit::BadInput;
+use crate::progress;
 
 pub use check::{Check, checks};
 pub use snapshot::segments;
@@ -63,6 +66,21 @@ pub fn as_input(error: ReplayError) -> anyhow::Error {
 pub fn trace(path: &Path) -> Result<Trace> {
     let bad = |error| BadInput(format!("{}: {error}", path.display()));
     Ok(open_csv(path, Limits::default()).map_err(bad)?)
+}
+
+/// Opens any file that tells of GPU memory.
+///
+/// # Errors
+/// [`BadInput`] with the place and the reason.
+pub fn recording(path: &Path, quiet: bool) -> Result<Recording> {
+    let bar = progress::bytes(quiet, "reading");
+    let mut progress = |bytes| {
+        bar.set_position(bytes);
+        ControlFlow::Continue(())
+    };
+    let opened = open_recording(path, &mut progress);
+    bar.finish_and_clear();
+    Ok(opened.map_err(|error| BadInput(format!("{}: {error}", path.display())))?)
 }
 
 /// The workload that is built in: two steps of training a small language model on sequences of

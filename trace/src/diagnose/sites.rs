@@ -110,7 +110,13 @@ pub fn sites(snapshot: &Snapshot, history: &History, moment: Moment, by: SiteBy)
 /// What is live at the peak, by the program's own lines.
 #[must_use]
 pub fn peak(snapshot: &Snapshot, history: &History) -> Sites {
-    sites(snapshot, history, Moment::Peak, SiteBy::User)
+    peak_by(snapshot, history, SiteBy::User)
+}
+
+/// What is live at the peak.
+#[must_use]
+pub fn peak_by(snapshot: &Snapshot, history: &History, by: SiteBy) -> Sites {
+    sites(snapshot, history, Moment::Peak, by)
 }
 
 /// Names of sites, made once for each stack.
@@ -127,25 +133,36 @@ impl Names<'_> {
     }
 }
 
+fn line(snapshot: &Snapshot, frame: Frame) -> String {
+    let (file, name) = (snapshot.strings.get(frame.file), snapshot.strings.get(frame.name));
+    match (frame.line, name) {
+        (0, name) => format!("{file} {name}").trim_end().to_owned(),
+        (line, name) => format!("{file}:{line} {name}").trim_end().to_owned(),
+    }
+}
+
+impl Snapshot {
+    /// The frames of a stack as `file:line function`, innermost first.
+    #[must_use]
+    pub fn stack_lines(&self, stack: StackId) -> Vec<String> {
+        let frames = self.stacks.get(stack).iter().filter_map(|id| self.stacks.frame(*id));
+        frames.map(|frame| line(self, frame)).collect()
+    }
+}
+
 fn name(snapshot: &Snapshot, stack: StackId, by: SiteBy) -> String {
     let frames = snapshot.stacks.get(stack);
     let frame = |id: &FrameId| snapshot.stacks.frame(*id);
     let user = || frames.iter().filter_map(frame).find(|frame| is_user(snapshot, frame));
     let top = || frames.iter().find_map(frame);
-    let line = |frame: Frame| {
-        let (file, name) = (snapshot.strings.get(frame.file), snapshot.strings.get(frame.name));
-        format!("{file}:{} {name}", frame.line)
-    };
+    let line = |frame: Frame| line(snapshot, frame);
     match by {
         SiteBy::Top => top().map(line),
         SiteBy::User => user().or_else(top).map(line),
         SiteBy::Module => {
             user().or_else(top).map(|frame| snapshot.strings.get(frame.file).to_owned())
         }
-        SiteBy::Stack => {
-            let lines: Vec<String> = frames.iter().filter_map(frame).map(line).collect();
-            Some(lines.join(" < "))
-        }
+        SiteBy::Stack => Some(snapshot.stack_lines(stack).join(" < ")),
     }
     .unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Which of PyTorch's settings needs the least memory for a recorded program.
 
-use crate::Trace;
-use crate::model::{Pytorch, PytorchConfig, replay};
+use super::whatif::Requests;
+use crate::model::{Pytorch, PytorchConfig, replay_each};
 use serde::Serialize;
 
 /// One setting, replayed.
@@ -11,7 +11,7 @@ pub struct Tuning {
     pub conf: String,
     /// Peak that it reserves, bytes.
     pub peak_reserved: u64,
-    /// Requests that fail at the capacity.
+    /// Requests that fail at the capacity, without those that the recorded program survived.
     pub failures: u64,
     /// Times that the cache is emptied to ask the driver again, which costs time.
     pub retries: u64,
@@ -53,10 +53,10 @@ const CANDIDATES: [&str; 14] = [
 /// Replays every setting at `capacity` (`None`: without a limit). `run` is what the program ran
 /// under.
 #[must_use]
-pub fn tune(trace: &Trace, run: &PytorchConfig, capacity: Option<u64>) -> Tuned {
-    let before = tried(trace, run, capacity);
+pub fn tune(requests: &Requests, run: &PytorchConfig, capacity: Option<u64>) -> Tuned {
+    let before = tried(requests, run, capacity);
     let configs = CANDIDATES.iter().filter_map(|conf| PytorchConfig::from_conf(conf).ok());
-    let mut all: Vec<Tuning> = configs.map(|config| tried(trace, &config, capacity)).collect();
+    let mut all: Vec<Tuning> = configs.map(|config| tried(requests, &config, capacity)).collect();
     if !all.contains(&before) {
         all.push(before.clone());
     }
@@ -69,12 +69,16 @@ pub fn tune(trace: &Trace, run: &PytorchConfig, capacity: Option<u64>) -> Tuned 
     Tuned { helps: serves || saves, before, best, tried: all }
 }
 
-fn tried(trace: &Trace, config: &PytorchConfig, capacity: Option<u64>) -> Tuning {
-    let outcome = replay(trace, &mut Pytorch::new(config.clone(), capacity));
+fn tried(requests: &Requests, config: &PytorchConfig, capacity: Option<u64>) -> Tuning {
+    let mut survived = 0;
+    let mut model = Pytorch::new(config.clone(), capacity);
+    let outcome = replay_each(requests.trace(), &mut model, |step, _| {
+        survived += u64::from(step.refused && requests.survived(step.event));
+    });
     Tuning {
         conf: config.to_conf(),
         peak_reserved: outcome.peak_reserved,
-        failures: outcome.failures,
+        failures: outcome.failures - survived,
         retries: outcome.retries,
     }
 }

@@ -4,8 +4,11 @@
 //! type (`DefaultPools`, `CustomPools`), D3D12MA by heap type with its own names. Whatever has
 //! the keys of a block is taken as one, at any place, so both and their versions are read.
 
+use crate::input::unpack;
 use serde_json::Value;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
 
 /// Which allocator wrote a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -69,6 +72,9 @@ impl DumpRange {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
+    /// The operating system refused to open or read the file.
+    #[error("the file cannot be read ({0}); check the path and its permissions")]
+    Io(io::ErrorKind),
     /// No JSON; the message has line and column.
     #[error("this is no JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -87,13 +93,22 @@ const FREE: &str = "FREE";
 /// Largest dump that is read: one of a few million ranges.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// Opens a dump, plain, gzip or zstd.
+///
+/// # Errors
+/// [`DumpError`] with what is wrong.
+pub fn open_dump(path: &Path) -> Result<Dump, DumpError> {
+    let file = File::open(path).map_err(|e| DumpError::Io(e.kind()))?;
+    read_dump(unpack(file).map_err(|e| DumpError::Io(e.kind()))?.source)
+}
+
 /// Reads a dump.
 ///
 /// # Errors
 /// [`DumpError`] with what is wrong.
 pub fn read_dump(source: impl Read) -> Result<Dump, DumpError> {
     let mut limited = source.take(BYTES_MAX + 1);
-    let parsed: Result<Value, _> = serde_json::from_reader(std::io::BufReader::new(&mut limited));
+    let parsed: Result<Value, _> = serde_json::from_reader(BufReader::new(&mut limited));
     if limited.limit() == 0 {
         return Err(DumpError::TooLarge { limit: BYTES_MAX });
     }

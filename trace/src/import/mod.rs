@@ -6,5 +6,5 @@
 mod dump;
 mod rmm;
 
-pub use dump::{Dump, DumpBlock, DumpError, DumpRange, DumpSource, read_dump};
-pub use rmm::{RmmLog, read_rmm};
+pub use dump::{Dump, DumpBlock, DumpError, DumpRange, DumpSource, open_dump, read_dump};
+pub use rmm::{RmmLog, open_rmm, read_rmm};

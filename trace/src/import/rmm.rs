@@ -3,7 +3,9 @@
 use crate::input::Lines;
 use crate::{Field, Limits, Op, ReadError, Reason, Trace, TraceBuilder};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 const HEADER: &[u8] = b"Thread,Time,Action,Pointer,Size,Stream";
 
@@ -19,6 +21,15 @@ pub struct RmmLog {
     pub streams: Vec<u64>,
     /// Frees of blocks that were allocated before the log begins.
     pub frees_of_earlier_blocks: u64,
+}
+
+/// Opens an RMM log, plain, gzip or zstd.
+///
+/// # Errors
+/// [`ReadError`] with the line and the reason at the first thing that is wrong.
+pub fn open_rmm(path: &Path, limits: Limits) -> Result<RmmLog, ReadError> {
+    let file = File::open(path).map_err(|e| ReadError { line: 0, reason: Reason::Io(e.kind()) })?;
+    read_rmm(file, limits)
 }
 
 /// Reads an RMM log, plain, gzip or zstd.

@@ -146,6 +146,20 @@ impl ModelSpec {
     }
 }
 
+/// The name, with the options that differ from the model's own where it is PyTorch's.
+impl std::fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())?;
+        let Self::Pytorch(config) = self else { return Ok(()) };
+        let options = config.to_options();
+        let shown = options.iter().filter(|(key, _)| *key != "expandable_segments");
+        for (at, (key, value)) in shown.enumerate() {
+            write!(f, "{}{key}={value}", if at == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
+
 /// Splits at commas that are not within brackets; empty items are dropped.
 pub(super) fn split_items(text: &str) -> Vec<&str> {
     let mut depth = 0i32;

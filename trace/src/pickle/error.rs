@@ -72,6 +72,14 @@ pub enum PickleReason {
     /// The data is whole and is not what a memory snapshot holds.
     #[error("this is no memory snapshot: {0}")]
     Shape(&'static str),
+    /// The text is no JSON.
+    #[error("line {line}, column {column}: this is no JSON; the file is damaged or was edited")]
+    Json {
+        /// Line, from 1.
+        line: u64,
+        /// Column, from 1.
+        column: u64,
+    },
     /// A string is not UTF-8.
     #[error("a string is not UTF-8")]
     Utf8,
@@ -104,4 +112,30 @@ pub enum PickleReason {
         /// The limit.
         limit: u64,
     },
+}
+
+impl PickleError {
+    /// True when the file is sound and holds something else than a snapshot.
+    #[must_use]
+    pub fn is_other_shape(&self) -> bool {
+        matches!(self.reason, PickleReason::Shape(_))
+    }
+}
+
+/// What is wrong with a JSON text.
+pub(crate) fn reason_of_json(error: &serde_json::Error) -> PickleReason {
+    match (error.classify(), error.io_error_kind()) {
+        (serde_json::error::Category::Eof, _) => PickleReason::Truncated,
+        (_, Some(io::ErrorKind::UnexpectedEof)) => PickleReason::Truncated,
+        // Decoders of packed data report damage under these kinds.
+        (
+            _,
+            Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Other),
+        ) => PickleReason::Damaged,
+        (_, Some(kind)) => PickleReason::Io(kind),
+        (_, None) => {
+            let (line, column) = (error.line() as u64, error.column() as u64);
+            PickleReason::Json { line, column }
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod source;
 mod tests;
 mod value;
 
+pub(crate) use error::reason_of_json;
 pub use error::{PickleError, PickleReason};
 pub(crate) use machine::{Fold, Pickled, read};
 pub(crate) use source::reason_of;

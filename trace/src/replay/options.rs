@@ -90,9 +90,17 @@ impl std::str::FromStr for Capacity {
             "GiB" | "G" => 1 << 30,
             _ => return Err(bad()),
         };
-        let number: u64 = digits.trim().parse().map_err(|_| bad())?;
-        let bytes = number.checked_mul(unit).filter(|bytes| *bytes > 0).ok_or_else(bad)?;
-        Ok(Self::Bytes(bytes))
+        let digits = digits.trim();
+        let bytes = match digits.parse::<u64>() {
+            Ok(number) => number.checked_mul(unit).ok_or_else(bad)?,
+            Err(_) => {
+                let number: f64 = digits.parse().map_err(|_| bad())?;
+                let possible = number.is_finite() && number >= 0.0 && unit > 1;
+                // Beyond 2^64 the conversion stops at the largest number, which is as good.
+                if possible { (number * unit as f64) as u64 } else { 0 }
+            }
+        };
+        if bytes > 0 { Ok(Self::Bytes(bytes)) } else { Err(bad()) }
     }
 }
 

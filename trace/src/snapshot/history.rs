@@ -271,6 +271,15 @@ impl Walk {
 }
 
 impl History {
+    /// The failure that ended the run, if one did: after it the stack unwinds, so blocks are freed
+    /// and none is allocated.
+    #[must_use]
+    pub fn fatal(&self) -> Option<&Attempt> {
+        let last = self.attempts.last()?;
+        let after = self.trace.events().get(last.before_event..).unwrap_or_default();
+        (!after.iter().any(|event| event.op == Op::Alloc)).then_some(last)
+    }
+
     /// The trace with the failed requests in it too, each freed as soon as it is served: what
     /// the program asked for, whether it got it or not. The second value says for each event
     /// which attempt it belongs to, if any.

@@ -7,11 +7,13 @@ mod archive;
 mod convert;
 mod fold;
 mod history;
+mod json;
 mod open;
 mod stacks;
 
 pub use convert::{Note, ReadOptions};
 pub use history::{Attempt, Gaps, History, Origin, SegmentChange};
+pub use json::{open_json_snapshot, read_json_snapshot};
 pub use open::{open_snapshot, read_snapshot};
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 

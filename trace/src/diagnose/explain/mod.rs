@@ -11,7 +11,7 @@ pub use remedy::Remedy;
 use crate::Reason;
 use crate::diagnose::sites::{Names, SiteBy};
 use crate::model::PytorchConfig;
-use crate::snapshot::{Action, Attempt, History, Snapshot};
+use crate::snapshot::{Attempt, History, Snapshot};
 use chain::Replayed;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -141,8 +141,9 @@ pub fn explain(
     }))
 }
 
-/// The settings that the file says the program ran under.
-pub(in crate::diagnose) fn settings(snapshot: &Snapshot) -> PytorchConfig {
+/// The settings that the file says the program ran under; the default ones where it says none.
+#[must_use]
+pub fn settings(snapshot: &Snapshot) -> PytorchConfig {
     let conf = snapshot.settings.conf.as_deref().unwrap_or_default();
     let mut config = PytorchConfig::from_conf(conf).unwrap_or_default();
     if let Some(expandable) = snapshot.settings.expandable_segments {
@@ -187,22 +188,19 @@ fn fault(snapshot: &Snapshot, history: &History, last: &Attempt) -> Fault {
         stream: last.stream,
         site: site(SiteBy::User),
         top: site(SiteBy::Top),
-        fatal: is_fatal(snapshot, history, last),
+        fatal: is_fatal(history, last),
     }
 }
 
-/// After a fatal failure the stack unwinds: blocks are freed and none is allocated.
-fn is_fatal(snapshot: &Snapshot, history: &History, last: &Attempt) -> bool {
-    let entries = snapshot.device_traces.get(history.device).map(Vec::as_slice);
-    let after = entries.and_then(|all| all.get(last.entry + 1..)).unwrap_or_default();
-    !after.iter().any(|entry| entry.action == Action::Alloc)
+fn is_fatal(history: &History, last: &Attempt) -> bool {
+    history.fatal().is_some_and(|fatal| fatal.entry == last.entry)
 }
 
 fn survived(snapshot: &Snapshot, history: &History) -> Survived {
     let Some((last, earlier)) = history.attempts.split_last() else {
         return Survived { count: 0, largest: 0, tops: Vec::new() };
     };
-    let survived = if is_fatal(snapshot, history, last) { earlier } else { &history.attempts };
+    let survived = if is_fatal(history, last) { earlier } else { &history.attempts };
     let mut names = Names { snapshot, by: SiteBy::Top, known: HashMap::new() };
     let mut tops: HashMap<String, u64> = HashMap::new();
     for attempt in survived {

@@ -1,0 +1,122 @@
+//! Any file that tells of GPU memory, opened without being told what it is.
+//!
+//! Told apart by content, never by name. What a kind of file lacks is absent in the
+//! [`Recording`], and [`Recording::lacks`] says so in words.
+
+mod error;
+mod select;
+mod sniff;
+mod wrap;
+
+pub use error::OpenError;
+pub use select::{Point, Selection};
+
+use crate::import::{Dump, open_dump, open_rmm};
+use crate::snapshot::{History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot};
+use crate::{Limits, Reason, open_csv};
+use serde::Serialize;
+use sniff::Looks;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// What a file turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Format {
+    /// A PyTorch memory snapshot, pickled or in a torch.save archive.
+    PytorchSnapshot,
+    /// The same as JSON.
+    PytorchJson,
+    /// A recorded workload: CSV `t_us,op,block,size,stream`.
+    Csv,
+    /// The CSV log of RMM.
+    RmmLog,
+    /// A JSON dump of VMA: one moment.
+    VmaDump,
+    /// A JSON dump of D3D12MA: one moment.
+    D3d12maDump,
+}
+
+impl Format {
+    /// What it is, for people.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::PytorchSnapshot => "PyTorch memory snapshot",
+            Self::PytorchJson => "PyTorch memory snapshot (JSON)",
+            Self::Csv => "recorded workload (CSV)",
+            Self::RmmLog => "RMM log",
+            Self::VmaDump => "VMA dump",
+            Self::D3d12maDump => "D3D12MA dump",
+        }
+    }
+
+    /// True where the file says which allocator placed the blocks and where: PyTorch's rules
+    /// and addresses apply to its history.
+    #[must_use]
+    pub fn is_pytorch(self) -> bool {
+        matches!(self, Self::PytorchSnapshot | Self::PytorchJson)
+    }
+}
+
+/// A file, opened.
+#[derive(Debug)]
+pub struct Recording {
+    /// What it is.
+    pub format: Format,
+    /// Segments, stacks and settings; empty where the file has none.
+    pub snapshot: Snapshot,
+    /// The history of each device that has one, by device.
+    pub histories: Vec<History>,
+    /// The moment that a dump shows.
+    pub dump: Option<Dump>,
+    /// What this kind of file does not tell, or this one lacks, a sentence each.
+    pub lacks: Vec<String>,
+}
+
+impl Recording {
+    /// The history of a device; without one named, the longest.
+    #[must_use]
+    pub fn history(&self, device: Option<usize>) -> Option<&History> {
+        match device {
+            Some(device) => self.histories.iter().find(|history| history.device == device),
+            // The first of equally long ones.
+            None => self.histories.iter().rev().max_by_key(|h| h.trace.events().len()),
+        }
+    }
+}
+
+/// Opens a file. `progress` sees now and then how many bytes of it (decompressed) were read, for
+/// formats that can be large, and may stop the reading.
+///
+/// # Errors
+/// [`OpenError`] with the place and the reason.
+pub fn open_recording(
+    path: &Path,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Recording, OpenError> {
+    match sniff::look(path)? {
+        Looks::Csv => Ok(wrap::workload(Format::Csv, open_csv(path, Limits::default())?)),
+        Looks::Rmm => Ok(wrap::rmm(open_rmm(path, Limits::default())?)),
+        Looks::Pickle => {
+            let snapshot = open_snapshot(path, &ReadOptions::default(), progress)?;
+            Ok(wrap::snapshot(Format::PytorchSnapshot, snapshot)?)
+        }
+        Looks::Json => match open_json_snapshot(path, &ReadOptions::default(), progress) {
+            Ok(snapshot) => Ok(wrap::snapshot(Format::PytorchJson, snapshot)?),
+            Err(error) if error.is_other_shape() => match open_dump(path) {
+                Ok(dump) => Ok(wrap::dump(dump)),
+                Err(_) => Err(OpenError::OtherJson),
+            },
+            Err(error) => Err(error.into()),
+        },
+        Looks::Unknown => Err(OpenError::Unknown),
+    }
+}
+
+impl From<Reason> for OpenError {
+    fn from(reason: Reason) -> Self {
+        Self::History(reason)
+    }
+}
