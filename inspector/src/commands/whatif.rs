@@ -128,7 +128,8 @@ fn one(
             options.policy = *policy;
             options.contents = false;
             options.capacity = capacity.map_or(Capacity::Device, Capacity::Bytes);
-            Ok(whatif_terrane(requests, source::target(&opened), name, &options)?)
+            let replay = source::replay(&opened, "whatif", requests.trace(), &options)?;
+            Ok(whatif_terrane(requests, name, replay)?)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::explain::settings;
 use crate::model::{Failure, Model, ModelSpec, Pytorch, Validation, replay_each};
-use crate::replay::{Options, Replay, ReplayError, Target};
+use crate::replay::{Replay, ReplayError};
 use crate::snapshot::{History, Snapshot};
 use crate::{Reason, Trace};
 use serde::Serialize;
@@ -133,18 +133,15 @@ pub fn whatif(
     }
 }
 
-/// Replays the requests through this project's allocator on a model of a device.
+/// Plays a replay of the requests' trace through this project's allocator to its end.
 ///
 /// # Errors
 /// [`ReplayError`] for everything but a refused request.
 pub fn whatif_terrane(
     requests: &Requests,
-    target: Target,
     name: &str,
-    options: &Options,
+    mut replay: Replay<'_>,
 ) -> Result<WhatIf, ReplayError> {
-    let capacity = options.capacity.bytes(requests.peak_requested);
-    let mut replay = Replay::new("whatif", &requests.trace, target, options)?;
     let mut survived_failures = 0;
     let doubtful = (0..requests.attempt_of.len()).filter(|event| requests.survived(*event));
     for event in doubtful.collect::<Vec<_>>() {
@@ -165,7 +162,7 @@ pub fn whatif_terrane(
         survived_failures,
         retries,
         waits: report.waits,
-        capacity,
+        capacity: report.capacity,
         first_failure: None,
         validation: Validation::Validated {
             within_percent: 0.0,
