@@ -15,24 +15,28 @@
 //! alloc.wait(point, std::time::Duration::from_secs(10))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod choice;
+#[cfg(feature = "cuda")]
+mod cuda_raw;
 mod devices;
 mod open;
 #[cfg(feature = "vulkan")]
 mod shared_budget;
 
 pub use choice::{Choice, ChoiceError, Preset};
+#[cfg(feature = "cuda")]
+pub use cuda_raw::CudaRaw;
 pub use devices::{Absent, Backend, Found, Survey, devices, survey};
-pub use open::{OpenError, Opened, open};
+pub use open::{OpenError, OpenOptions, Opened, open, open_with};
 
 pub use terrane_core as core;
 pub use terrane_core::device::{Compute, Device, StreamSpec};
 pub use terrane_core::point::{Points, StreamId, SyncPoint};
 pub use terrane_core::{
-    Allocation, Allocator, Buffer, Config, Error, Graph, Growth, Handle, Limit, Mapped, MemoryKind,
-    Pin, Prefer, Request, Reuse, Slice, Submission, Tag, Wait,
+    Allocation, Allocator, Buffer, Config, Error, Frame, Graph, Growth, Handle, Limit, Mapped,
+    MemoryKind, Pin, Prefer, Raw, Request, Reuse, Slice, Submission, Tag, Wait,
 };
 
 #[cfg(feature = "cuda")]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use terrane_core::device::sim::{Sim, SimDevice};
-use terrane_core::device::{Device, DeviceError};
+use terrane_core::device::{Costs, Device, DeviceError};
 use terrane_core::{Allocator, Config, Error};
 
 use crate::{Backend, Choice, Preset, Survey, survey};
@@ -22,6 +22,9 @@ pub struct Opened {
     /// The Vulkan device, where it is one: its raw handles, driver calls and images.
     #[cfg(feature = "vulkan")]
     pub vulkan: Option<terrane_vulkan::VulkanDevice>,
+    /// The CUDA device, where it is one: foreign streams, addresses, export.
+    #[cfg(feature = "cuda")]
+    pub cuda: Option<Arc<terrane_cuda::CudaDevice>>,
 }
 
 impl Opened {
@@ -33,6 +36,8 @@ impl Opened {
             sim: None,
             #[cfg(feature = "vulkan")]
             vulkan: None,
+            #[cfg(feature = "cuda")]
+            cuda: None,
         }
     }
 
@@ -46,6 +51,19 @@ impl Opened {
         let alloc = Allocator::with_config(self.device.clone(), config)?;
         self.charge(&alloc)?;
         Ok(alloc)
+    }
+
+    /// What the device's calls cost: measured now on CUDA, at opening on Vulkan, elsewhere what the
+    /// device says of itself.
+    ///
+    /// # Errors
+    /// The device's, such as too little memory to measure with.
+    pub fn costs(&self) -> Result<Costs, DeviceError> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.cuda {
+            return device.calibrate();
+        }
+        Ok(self.device.caps().costs)
     }
 
     /// Has memory that the device takes for itself count against the limits of an allocator that
@@ -91,20 +109,40 @@ pub enum OpenError {
     },
 }
 
+/// How to open a device, where the defaults will not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Guard mode of CUDA devices, for use with [`Config::guard`]: an unmapped page after every
+    /// memory object. Other devices ignore it.
+    pub guard: bool,
+    /// Measure what the calls of a CUDA device cost instead of taking the model's word; under
+    /// 50 ms. Vulkan devices are measured in any case, others never.
+    pub calibrate: bool,
+}
+
 /// Opens a device.
 ///
 /// # Errors
 /// [`OpenError::Named`] for a device asked for by name, [`OpenError::None`] when nothing opens.
 pub fn open(choice: &Choice) -> Result<Opened, OpenError> {
+    open_with(choice, OpenOptions::default())
+}
+
+/// As [`open`], with options.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(choice: &Choice, options: OpenOptions) -> Result<Opened, OpenError> {
     if *choice == Choice::Best {
-        return best(&survey());
+        return best(&survey(), options);
     }
-    open_named(choice, format!("it was asked for by name ({choice})"))
+    open_named(choice, options, format!("it was asked for by name ({choice})"))
         .map_err(|why| OpenError::Named { choice: choice.clone(), why })
 }
 
 /// Opens the first device that can be, the best first.
-fn best(survey: &Survey) -> Result<Opened, OpenError> {
+fn best(survey: &Survey, options: OpenOptions) -> Result<Opened, OpenError> {
     let mut against: Vec<String> =
         survey.absent.iter().map(|absent| format!("{}: {}", absent.backend, absent.why)).collect();
     for found in &survey.found {
@@ -118,7 +156,7 @@ fn best(survey: &Survey) -> Result<Opened, OpenError> {
         if !against.is_empty() {
             why = format!("{why} ({})", against.join("; "));
         }
-        match open_named(&found.choice, why) {
+        match open_named(&found.choice, options, why) {
             Ok(opened) => return Ok(opened),
             Err(reason) => against.push(format!("{}: {reason}", found.info.name)),
         }
@@ -126,7 +164,7 @@ fn best(survey: &Survey) -> Result<Opened, OpenError> {
     Err(OpenError::None { why: against.join("; ") })
 }
 
-fn open_named(choice: &Choice, why: String) -> Result<Opened, String> {
+fn open_named(choice: &Choice, options: OpenOptions, why: String) -> Result<Opened, String> {
     let mut opened = match choice {
         Choice::Best | Choice::Host => Opened::over(host().map_err(|error| error.to_string())?),
         Choice::Sim(preset) => {
@@ -134,7 +172,7 @@ fn open_named(choice: &Choice, why: String) -> Result<Opened, String> {
             Opened { sim: Some(model.clone()), ..Opened::over(model.shared()) }
         }
         Choice::Vulkan(name) => vulkan(name)?,
-        Choice::Cuda(name) => Opened::over(cuda(name)?),
+        Choice::Cuda(name) => cuda(name, options)?,
     };
     opened.choice = choice.clone();
     opened.why = why;
@@ -179,21 +217,25 @@ fn vulkan(_: &str) -> Result<Opened, String> {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(name: &str) -> Result<Arc<dyn Device>, String> {
+fn cuda(name: &str, options: OpenOptions) -> Result<Opened, String> {
     use terrane_cuda::{CudaDevice, Options, Selector};
+    let OpenOptions { guard, calibrate } = options;
     let selector = match (name, name.parse()) {
         ("", _) => Selector::Index(0),
         (_, Ok(index)) => Selector::Index(index),
         _ => Selector::Name(name.to_owned()),
     };
-    match CudaDevice::open(&selector, Options::default()) {
-        Ok(device) => Ok(Arc::new(device)),
+    match CudaDevice::open(&selector, Options { guard, calibrate, ..Options::default() }) {
+        Ok(device) => {
+            let device = Arc::new(device);
+            Ok(Opened { cuda: Some(Arc::clone(&device)), ..Opened::over(device) })
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &str) -> Result<Arc<dyn Device>, String> {
+fn cuda(_: &str, _: OpenOptions) -> Result<Opened, String> {
     Err("CUDA was not built in: build with the feature `cuda`".to_owned())
 }
 
@@ -205,10 +247,16 @@ mod tests {
     fn the_cpu_opens_by_name_and_the_best_device_says_why() {
         let host = open(&Choice::Host).unwrap();
         assert_eq!(host.device.info().backend, "host");
-        let best = best(&Survey {
-            found: crate::devices().into_iter().filter(|f| f.backend == Backend::Host).collect(),
-            absent: vec![crate::Absent { backend: Backend::Cuda, why: "no driver".to_owned() }],
-        });
+        let best = best(
+            &Survey {
+                found: crate::devices()
+                    .into_iter()
+                    .filter(|f| f.backend == Backend::Host)
+                    .collect(),
+                absent: vec![crate::Absent { backend: Backend::Cuda, why: "no driver".to_owned() }],
+            },
+            OpenOptions::default(),
+        );
         let best = best.unwrap();
         assert!(best.why.contains("CPU") && best.why.contains("CUDA: no driver"), "{best:?}");
     }
@@ -224,7 +272,8 @@ mod tests {
     fn with_no_device_at_all_every_reason_is_given() {
         let absent = |backend, why: &str| crate::Absent { backend, why: why.to_owned() };
         let absent = vec![absent(Backend::Vulkan, "no loader"), absent(Backend::Host, "no Linux")];
-        let error = best(&Survey { found: Vec::new(), absent }).unwrap_err();
+        let survey = Survey { found: Vec::new(), absent };
+        let error = best(&survey, OpenOptions::default()).unwrap_err();
         assert!(error.to_string().ends_with("Vulkan: no loader; CPU: no Linux"), "{error}");
     }
 }

@@ -232,6 +232,12 @@ pub enum Error {
         /// Bytes of the block.
         block: u64,
     },
+    /// No live block of the table has this address. Permanent.
+    #[error("no live block at address {address:#x}: it was freed, or is another allocator's")]
+    UnknownAddress {
+        /// The address.
+        address: u64,
+    },
     /// The block's neighbour is not free, so it can not grow where it is. Transient.
     #[error("the block can not grow in place: allocate anew and copy")]
     NoRoomToGrow,

@@ -30,6 +30,12 @@ pub struct CudaDevice {
     pub(crate) inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CudaDevice({})", self.inner.info.name)
+    }
+}
+
 impl CudaDevice {
     /// Opens a device.
     ///

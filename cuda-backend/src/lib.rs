@@ -29,6 +29,7 @@ mod timing;
 
 pub use caps::Details;
 pub use device::CudaDevice;
+pub use driver::{CallStat, calls};
 pub use presence::{CudaUnavailable, MIN_DRIVER, Selector, devices};
 pub use share::Advice;
 pub use timing::Stamp;

@@ -83,6 +83,9 @@ pub struct DevicesArgs {
     /// Run a short self-test on each device (at most 30 s in all).
     #[arg(long)]
     pub check: bool,
+    /// Measure what the calls of each device cost (under 50 ms on CUDA) and print the table.
+    #[arg(long)]
+    pub calibrate: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -119,6 +122,10 @@ pub struct ReplayArgs {
     /// Check the allocator's invariants every N events.
     #[arg(long, value_name = "N")]
     pub check_every: Option<NonZeroU64>,
+    /// Guard mode: each block on memory of its own, on CUDA with an unmapped page after it, so that
+    /// the device faults at an overrun and memory checkers see the blocks' bounds. Slow.
+    #[arg(long)]
+    pub guard: bool,
     /// Print the JSON object on one line.
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod h200;
 mod install;
 mod metadata;
 mod shell;
@@ -34,6 +35,8 @@ enum Task {
     Tidy,
     /// Run the benches and print how we compare to peers.
     Bench(bench::Options),
+    /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
+    H200(h200::Options),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Task::Ci(options) => ci::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::H200(options) => h200::run(&options),
     };
     // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.
     result.map_or_else(

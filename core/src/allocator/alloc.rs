@@ -62,9 +62,14 @@ impl Inner {
         request: &Request<'_>,
         site: &'static Location<'static>,
     ) -> Result<Allocation, Error> {
+        let guarded = request.dedicated(true);
+        let request = if self.config.guard { &guarded } else { request };
         let layout = self.layout(request)?;
         let graph = self.graph_of(request.stream)?;
         let asked = Asked { request, layout, site, graph };
+        if self.config.guard {
+            self.release_freed()?;
+        }
         if let Some(allocation) = self.hit(&asked)? {
             return self.finish(&asked, allocation);
         }

@@ -69,6 +69,12 @@ pub struct Config {
     pub fall_back: bool,
     /// What is kept of the events.
     pub recorder: RecorderMode,
+    /// Guard mode: every block gets a memory object of its own, which goes back to the device as
+    /// soon as the block is freed and its work is done. On a device that leaves unmapped pages
+    /// around memory objects (`Options::guard` of the CUDA device) the device then faults at the
+    /// first access past a block or after its free, and memory checkers see the bounds of blocks.
+    /// Slow: driver calls at every request.
+    pub guard: bool,
     /// The priority given to segments, 0.0 to 1.0, where the device knows priorities.
     pub priority: f32,
     /// The generation that handles start with: 1, or near 2^32 in tests of what comes after.
@@ -98,6 +104,7 @@ impl Config {
             scrub: Scrub::default(),
             fall_back: true,
             recorder: RecorderMode::default(),
+            guard: false,
             priority: 0.5,
             first_generation: 1,
         }

@@ -82,6 +82,15 @@ impl Inner {
         Ok(())
     }
 
+    /// In guard mode: gives everything back that is free and whose work is done.
+    pub(super) fn release_freed(&self) -> Result<(), Error> {
+        if self.device.is_capturing() {
+            return Ok(());
+        }
+        self.reap()?;
+        self.release_idle(|_| true).map(drop)
+    }
+
     /// Gives wholly free segments back, oldest first, while `more` says so.
     fn release_idle(&self, more: impl Fn(&State) -> bool) -> Result<u64, Error> {
         let mut released = 0;

@@ -3,6 +3,7 @@
 use cudarc::driver::sys;
 use serde_json::json;
 use terrane_core::device::{Compute, CopyOp, Device, DeviceError, Paging, StreamId};
+use terrane_cuda::CudaDevice;
 
 use crate::support::{DEVICE, Failure, MIB, Outcome, Page, Setup, at, region};
 use crate::{Check, ensure};
@@ -21,14 +22,14 @@ fn driver(call: &str, code: sys::CUresult) -> Result<(), Failure> {
 }
 
 /// A captured graph, ready to run.
-struct Graph {
+pub struct Graph {
     graph: sys::CUgraph,
     ready: sys::CUgraphExec,
 }
 
 /// Captures, in the strictest mode, what `work` submits to the stream. Pre: the device's context
 /// is current.
-fn capture(
+pub fn capture(
     raw: sys::CUstream,
     work: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<Graph, Failure> {
@@ -47,12 +48,12 @@ fn capture(
 }
 
 impl Graph {
-    fn launch(&self, raw: sys::CUstream) -> Result<(), Failure> {
+    pub fn launch(&self, raw: sys::CUstream) -> Result<(), Failure> {
         // SAFETY: the graph and the stream are alive; the memory it names is held by the check.
         driver("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.ready, raw) })
     }
 
-    fn destroy(self) -> Result<(), Failure> {
+    pub fn destroy(self) -> Result<(), Failure> {
         // SAFETY: no launch of it runs any more.
         driver("cuGraphExecDestroy", unsafe { sys::cuGraphExecDestroy(self.ready) })?;
         // SAFETY: as above.
@@ -61,8 +62,8 @@ impl Graph {
 }
 
 /// Runs a check with the device's context current, as a program that captures has it.
-fn with_context(setup: &Setup, check: impl FnOnce() -> Outcome) -> Outcome {
-    let context = setup.device.raw_context() as usize as sys::CUcontext;
+pub fn with_context(device: &CudaDevice, check: impl FnOnce() -> Outcome) -> Outcome {
+    let context = device.raw_context() as usize as sys::CUcontext;
     // SAFETY: the context is alive as long as the device.
     driver("push", unsafe { sys::cuCtxPushCurrent_v2(context) })?;
     let outcome = check();
@@ -72,14 +73,15 @@ fn with_context(setup: &Setup, check: impl FnOnce() -> Outcome) -> Outcome {
     outcome
 }
 
-fn raw_of(setup: &Setup, stream: StreamId) -> Result<sys::CUstream, Failure> {
-    Ok(setup.device.raw_stream(stream)? as usize as sys::CUstream)
+/// The handle of a stream, which counts as foreign from now on.
+pub fn raw_of_device(device: &CudaDevice, stream: StreamId) -> Result<sys::CUstream, Failure> {
+    Ok(device.raw_stream(stream)? as usize as sys::CUstream)
 }
 
 fn respected(setup: &Setup) -> Outcome {
-    with_context(setup, || {
+    with_context(&setup.device, || {
         let (stream, other) = (setup.stream()?, setup.stream()?);
-        let raw = raw_of(setup, stream)?;
+        let raw = raw_of_device(&setup.device, stream)?;
         let segment = setup.plain(DEVICE, 4 * MIB)?;
         let place = at(segment.space, 0);
         // The kernels and a staging buffer are there before, as after a warm-up.
@@ -128,9 +130,9 @@ fn respected(setup: &Setup) -> Outcome {
 }
 
 fn replayed(setup: &Setup) -> Outcome {
-    with_context(setup, || {
+    with_context(&setup.device, || {
         let stream = setup.stream()?;
-        let raw = raw_of(setup, stream)?;
+        let raw = raw_of_device(&setup.device, stream)?;
         let bytes = 4 * MIB;
         let space = setup.device.reserve(DEVICE, 8 * bytes)?.space;
         let make = || -> Result<Page, DeviceError> {

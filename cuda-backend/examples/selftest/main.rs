@@ -9,12 +9,14 @@
 //! device fault on purpose (in child processes), `--only` runs the checks whose names contain
 //! PART. The exit code is 1 when a check failed and 2 where there is no CUDA.
 
+mod allocator;
 mod bench;
 mod capture;
 mod children;
 mod compute;
 mod memory;
 mod paging;
+mod pairs;
 mod streams;
 mod support;
 
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
     checks.extend(paging::CHECKS);
     checks.extend(compute::CHECKS);
     checks.extend(capture::CHECKS);
+    checks.extend(allocator::CHECKS);
     checks.extend(children::SAFE_CHECKS);
     if arguments.faults {
         checks.extend(children::FAULT_CHECKS);
@@ -103,7 +106,8 @@ fn main() -> ExitCode {
     let results = run(&checks, &setup, &arguments.only);
     let mut figures = Map::new();
     if arguments.bench {
-        for entry in run(bench::BENCHES, &setup, &arguments.only) {
+        let benches = [bench::BENCHES, pairs::BENCHES].concat();
+        for entry in run(&benches, &setup, &arguments.only) {
             let name = entry["check"].as_str().unwrap_or("?").to_owned();
             figures.insert(name, entry);
         }

@@ -68,12 +68,12 @@ fn waits(setup: &Setup) -> Outcome {
 }
 
 /// Calls the driver as a program beside us would.
-fn driver(call: &str, code: sys::CUresult) -> Result<(), String> {
+pub fn driver(call: &str, code: sys::CUresult) -> Result<(), String> {
     if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("{call}: {code:?}")) }
 }
 
 /// A stream made as a program beside us would make it, with our context current.
-fn foreign_stream(setup: &Setup) -> Result<sys::CUstream, String> {
+pub fn foreign_stream(setup: &Setup) -> Result<sys::CUstream, String> {
     let mut stream = std::ptr::null_mut();
     let context = setup.device.raw_context() as usize as sys::CUcontext;
     // SAFETY: the context is alive as long as the device; the stream is destroyed by the caller.

@@ -7,6 +7,7 @@
 //! memory objects, streams, kernels) hold the live handles; what users pass in from outside comes
 //! through `unsafe` functions of [`crate::CudaDevice`].
 
+mod count;
 mod load;
 mod real;
 mod table;
@@ -14,6 +15,7 @@ mod table;
 #[cfg(test)]
 pub(crate) mod fake;
 
+pub use count::{CallStat, calls};
 pub(crate) use load::load;
 
 /// A device's number in the driver.

@@ -1,14 +1,14 @@
 //! The driver through its function table.
 //!
-//! The one reason behind every block here that says "by contract": the trait's callers pass live
-//! handles of this driver and ranges inside memory it handed out (see the parent module), and the
-//! pointers to results are to locals that outlive the call.
+//! The one reason behind every block that says "by contract": the trait's callers pass live handles
+//! and ranges of this driver's (see the parent module), and results go to locals.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 use cudarc::driver::sys;
 
+use super::count::counted;
 use super::table::Table;
 use super::{
     Answer, Attribute, CAPTURE_RELAXED, CaptureState, Dev, Driver, Fault, Launch, RawContext,
@@ -34,14 +34,15 @@ pub(super) struct RealDriver {
     table: Table,
 }
 
-fn check(call: &'static str, code: c_int) -> Answer<()> {
+fn check(call: &'static str, function: impl FnOnce() -> c_int) -> Answer<()> {
+    let code = counted(call, function);
     if code == 0 { Ok(()) } else { Err(Fault { call, code }) }
 }
 
 /// Calls a function of the table and turns its code into an answer named after the function.
 macro_rules! call {
     ($self:ident.$field:ident, $name:literal, $($arg:expr),* $(,)?) => {
-        check($name, ($self.table.$field)($($arg),*))
+        check($name, || ($self.table.$field)($($arg),*))
     };
 }
 
@@ -351,7 +352,7 @@ impl Driver for RealDriver {
         unsafe {
             let out = (&raw mut descriptor).cast();
             let call = "cuMemExportToShareableHandle";
-            check(call, (self.table.mem_export)(out, memory.0, POSIX_DESCRIPTOR, 0))
+            check(call, || (self.table.mem_export)(out, memory.0, POSIX_DESCRIPTOR, 0))
         }?;
         Ok(descriptor)
     }
@@ -362,7 +363,7 @@ impl Driver for RealDriver {
         // SAFETY: by contract; the driver checks the descriptor.
         unsafe {
             let (out, call) = (&raw mut memory, "cuMemImportFromShareableHandle");
-            check(call, (self.table.mem_import)(out, descriptor, POSIX_DESCRIPTOR))
+            check(call, || (self.table.mem_import)(out, descriptor, POSIX_DESCRIPTOR))
         }?;
         Ok(RawMemory(memory))
     }
@@ -378,7 +379,7 @@ impl Driver for RealDriver {
         // SAFETY: by contract; destroyed by `stream_destroy`.
         unsafe {
             let (out, call) = (&raw mut stream, "cuStreamCreateWithPriority");
-            check(call, (self.table.stream_create)(out, STREAM_NON_BLOCKING, priority))
+            check(call, || (self.table.stream_create)(out, STREAM_NON_BLOCKING, priority))
         }?;
         Ok(RawStream(handle(stream)))
     }
@@ -415,7 +416,7 @@ impl Driver for RealDriver {
         unsafe {
             let (stream, status, id) = (pointer(stream.0), &raw mut status, &raw mut id);
             let info = self.table.stream_capture_info;
-            check("cuStreamGetCaptureInfo", info(stream, status, id, graph, nodes, count))
+            check("cuStreamGetCaptureInfo", || info(stream, status, id, graph, nodes, count))
         }?;
         Ok(if status == 0 { CaptureState::None } else { CaptureState::Active(id) })
     }
@@ -442,19 +443,18 @@ impl Driver for RealDriver {
             return self.event_record(event, RawStream::LEGACY);
         };
         // SAFETY: by contract.
-        let code = unsafe { record(pointer(context.0), pointer(event.0)) };
+        let record = || unsafe { record(pointer(context.0), pointer(event.0)) };
         // Not every kind of context can do that; the legacy stream covers all but streams that
         // were made not to wait for it.
-        check("cuCtxRecordEvent", code).or_else(|_| self.event_record(event, RawStream::LEGACY))
+        check("cuCtxRecordEvent", record).or_else(|_| self.event_record(event, RawStream::LEGACY))
     }
 
     fn event_query(&self, event: RawEvent) -> Answer<bool> {
         // SAFETY: by contract.
-        match unsafe { call!(self.event_query, "cuEventQuery", pointer(event.0)) } {
-            Ok(()) => Ok(true),
-            Err(fault) if fault.code == code::NOT_READY => Ok(false),
-            Err(fault) => Err(fault),
-        }
+        let answer = unsafe { call!(self.event_query, "cuEventQuery", pointer(event.0)) };
+        let not_ready =
+            |fault: Fault| (fault.code == code::NOT_READY).then_some(false).ok_or(fault);
+        answer.map(|()| true).or_else(not_ready)
     }
 
     fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Answer<f32> {
@@ -488,7 +488,7 @@ impl Driver for RealDriver {
         let loaded = unsafe {
             let (load, out, values) = (self.table.module_load, &raw mut module, &raw mut values);
             let (count, options) = (2, options.as_mut_ptr());
-            check("cuModuleLoadDataEx", load(out, image, count, options, values.cast()))
+            check("cuModuleLoadDataEx", || load(out, image, count, options, values.cast()))
         };
         loaded.inspect_err(|fault| {
             let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
@@ -510,7 +510,7 @@ impl Driver for RealDriver {
         // SAFETY: by contract; the name is zero-terminated.
         unsafe {
             let (out, module) = (&raw mut function, pointer(module.0));
-            check(call, (self.table.module_function)(out, module, name.as_ptr()))
+            check(call, || (self.table.module_function)(out, module, name.as_ptr()))
         }?;
         Ok(RawFunction(handle(function)))
     }
@@ -520,7 +520,7 @@ impl Driver for RealDriver {
         // SAFETY: by contract; the driver checks the value.
         unsafe {
             let set = self.table.function_set_attribute;
-            check("cuFuncSetAttribute", set(function, FUNC_MAX_DYNAMIC_SHARED, bytes))
+            check("cuFuncSetAttribute", || set(function, FUNC_MAX_DYNAMIC_SHARED, bytes))
         }
     }
 
@@ -540,8 +540,8 @@ impl Driver for RealDriver {
         unsafe {
             let (start, stream, none) = (self.table.launch, pointer(stream.0), ptr::null_mut());
             let extra = extra.as_mut_ptr();
-            let code = start(function, gx, gy, gz, tx, ty, tz, shared, stream, none, extra);
-            check("cuLaunchKernel", code)
+            let run = || start(function, gx, gy, gz, tx, ty, tz, shared, stream, none, extra);
+            check("cuLaunchKernel", run)
         }
     }
 }

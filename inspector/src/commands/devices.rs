@@ -28,6 +28,19 @@ struct Line {
     error: Option<String>,
     capabilities: Vec<(&'static str, String)>,
     checks: Vec<Check>,
+    /// What its calls cost, if that was asked for.
+    costs: Option<Measured>,
+}
+
+/// What a device's calls cost.
+#[derive(Serialize)]
+struct Measured {
+    /// Milliseconds that the measurement took; little where it was made at opening.
+    ms: f64,
+    /// Why nothing could be measured, if so.
+    error: Option<String>,
+    /// Call, microseconds of one, microseconds more for each MiB.
+    calls: Vec<(&'static str, f64, f64)>,
 }
 
 #[derive(Serialize)]
@@ -82,7 +95,8 @@ fn list(args: &DevicesArgs, quiet: bool) -> Result<Listing> {
         }
         // What one device leaves of its share the next may use.
         let left = deadline.saturating_duration_since(Instant::now()) / (count - at);
-        devices.push(line(choice, *choice == best.choice, args.check.then_some(left)));
+        let check = args.check.then_some(left);
+        devices.push(line(choice, *choice == best.choice, check, args.calibrate));
     }
     let absent = survey.absent.into_iter();
     let absent = absent.map(|a| Absent { backend: a.backend.to_string(), why: a.why });
@@ -95,7 +109,7 @@ fn list(args: &DevicesArgs, quiet: bool) -> Result<Listing> {
     })
 }
 
-fn line(choice: &Choice, chosen: bool, check: Option<Duration>) -> Line {
+fn line(choice: &Choice, chosen: bool, check: Option<Duration>, calibrate: bool) -> Line {
     let mut line = Line {
         name: choice.to_string(),
         device: String::new(),
@@ -105,6 +119,7 @@ fn line(choice: &Choice, chosen: bool, check: Option<Duration>) -> Line {
         error: None,
         capabilities: Vec::new(),
         checks: Vec::new(),
+        costs: None,
     };
     match source::open(choice) {
         Ok(opened) => {
@@ -113,6 +128,7 @@ fn line(choice: &Choice, chosen: bool, check: Option<Duration>) -> Line {
             line.driver.clone_from(&info.driver);
             line.software = info.is_cpu;
             line.capabilities = capabilities(opened.device.caps());
+            line.costs = calibrate.then(|| measured(&opened));
             if let Some(time) = check {
                 line.checks = source::checks(&opened, time);
             }
@@ -120,6 +136,31 @@ fn line(choice: &Choice, chosen: bool, check: Option<Duration>) -> Line {
         Err(error) => line.error = Some(format!("{error:#}")),
     }
     line
+}
+
+fn measured(opened: &source::Opened) -> Measured {
+    let start = Instant::now();
+    let answer = opened.costs();
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    let costs = match answer {
+        Ok(costs) => costs,
+        Err(error) => return Measured { ms, error: Some(error.to_string()), calls: Vec::new() },
+    };
+    let row =
+        |name, cost: terrane_core::device::Line| (name, cost.fixed_ns / 1e3, cost.ns_per_mib / 1e3);
+    let calls = vec![
+        row("make a plain segment", costs.plain_create),
+        row("release a plain segment", costs.plain_release),
+        row("make memory for pages", costs.page_create),
+        row("map a page", costs.page_map),
+        row("unmap a page", costs.page_unmap),
+        row("release memory of pages", costs.page_release),
+        row("copy a block by the driver", costs.copy),
+        row("copy a block by kernel", costs.gather),
+    ];
+    // Zero says that nobody knows.
+    let calls = calls.into_iter().filter(|(_, fixed, per_mib)| fixed + per_mib > 0.0).collect();
+    Measured { ms, error: None, calls }
 }
 
 fn capabilities(caps: &Caps) -> Vec<(&'static str, String)> {
@@ -186,6 +227,9 @@ fn write_line(text: &mut String, line: &Line) -> std::fmt::Result {
     for (what, value) in &line.capabilities {
         writeln!(text, "  {what:<16} {value}")?;
     }
+    if let Some(costs) = &line.costs {
+        write_costs(text, costs)?;
+    }
     for check in &line.checks {
         let Check { name, ms, skipped, error } = check;
         match error {
@@ -193,6 +237,18 @@ fn write_line(text: &mut String, line: &Line) -> std::fmt::Result {
             None => writeln!(text, "  ok      {name} ({ms:.1} ms)")?,
             Some(error) => writeln!(text, "  FAILED  {name}: {error}")?,
         }
+    }
+    Ok(())
+}
+
+fn write_costs(text: &mut String, costs: &Measured) -> std::fmt::Result {
+    match &costs.error {
+        Some(error) => writeln!(text, "  {:<16} not measured: {error}", "costs")?,
+        None if costs.calls.is_empty() => writeln!(text, "  {:<16} not known", "costs")?,
+        None => writeln!(text, "  {:<16} known after {:.1} ms", "costs", costs.ms)?,
+    }
+    for (call, fixed, per_mib) in &costs.calls {
+        writeln!(text, "    {call:<28} {fixed:>9.1} us, {per_mib:>8.3} us more per MiB")?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::source::{self, as_input};
 /// failed.
 pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     let trace = source::trace(&args.file)?;
-    let opened = source::open(&args.device)?;
+    let opened = source::open_with(&args.device, args.guard)?;
     let mut options = Options::default();
     options.policy = args.policy;
     options.capacity = args.capacity;
@@ -23,6 +23,7 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     options.corrupt = args.corrupt;
     options.contents = !args.no_contents;
     options.check_every = args.check_every;
+    options.guard = args.guard;
     let name = source::name_of(&args.file);
     let replay = source::replay(&opened, &name, &trace, &options)?;
     let bar = progress::bar(quiet, "replaying", trace.events().len() as u64);

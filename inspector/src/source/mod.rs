@@ -24,7 +24,17 @@ pub use terrane::{Choice, Opened, survey};
 /// # Errors
 /// Why it can not be opened; a name that nothing answers to is bad input.
 pub fn open(choice: &Choice) -> Result<Opened> {
-    terrane::open(choice).map_err(|error| match error {
+    open_with(choice, false)
+}
+
+/// As [`open`], in guard mode where the device has one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(choice: &Choice, guard: bool) -> Result<Opened> {
+    let mut options = terrane::OpenOptions::default();
+    options.guard = guard;
+    terrane::open_with(choice, options).map_err(|error| match error {
         terrane::OpenError::Named { .. } => BadInput(error.to_string()).into(),
         error => anyhow::Error::new(error).context("see `terrane devices`"),
     })

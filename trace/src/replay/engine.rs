@@ -382,6 +382,7 @@ fn open_streams(device: &dyn Device, count: usize) -> Result<Vec<StreamId>, Repl
 fn config(device: &dyn Device, options: &Options, peak: u64) -> Config {
     let mut config = Config::for_device(device.caps());
     config.recorder = options.recorder;
+    config.guard = options.guard;
     if let Some(bytes) = options.capacity.bytes(peak) {
         config = config.limit(Limit::Bytes(bytes));
     }

@@ -122,6 +122,8 @@ pub struct Options {
     pub contents: bool,
     /// The allocator's own invariants are checked every so many events; `None` for never.
     pub check_every: Option<NonZeroU64>,
+    /// Whether the allocator runs in guard mode; see [`terrane_core::Config`].
+    pub guard: bool,
     /// What is kept of the allocator's events.
     pub recorder: terrane_core::event::RecorderMode,
 }
@@ -135,6 +137,7 @@ impl Default for Options {
             corrupt: 0,
             contents: true,
             check_every: None,
+            guard: false,
             recorder: terrane_core::event::RecorderMode::default(),
         }
     }
