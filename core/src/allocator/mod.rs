@@ -17,6 +17,7 @@ mod hold;
 mod hooks;
 mod intern;
 mod ladder;
+mod paging;
 mod raw;
 mod report;
 mod state;
