@@ -8,6 +8,7 @@
 mod alloc;
 mod buffer;
 mod config;
+mod ending;
 mod frame;
 mod free;
 mod graph;

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
 use crate::id::Key;
 use crate::pages::Zone;
-use crate::point::{Points, SyncPoint};
+use crate::point::Points;
 use crate::pool::{Part, PartState, Pool};
 use crate::request::Tag;
 use crate::stats::{Stats, TagStats};
@@ -464,38 +464,4 @@ fn equal(rule: &str, what: &str, walked: u64, counted: u64) -> Result<(), String
         return Ok(());
     }
     Err(format!("{rule}: the walk finds {walked} {what} bytes, the counter says {counted}"))
-}
-
-impl Drop for Inner {
-    /// Waits for the work that uses the memory, then gives everything back.
-    fn drop(&mut self) {
-        // A lost device reaches everything or answers at once; ten seconds bound a hung one.
-        let _ = self.settle(std::time::Duration::from_secs(10));
-        let state = self.lock();
-        let live: Points = state
-            .blocks
-            .iter()
-            .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
-            .filter(|point| point.value != SyncPoint::NEVER)
-            .collect();
-        let views: Vec<_> = state.views.values().copied().collect();
-        let spaces: Vec<_> = state
-            .pools
-            .iter()
-            .flat_map(|pool| pool.segments().map(|(_, segment)| segment.plain.space))
-            .collect();
-        let mut state = state;
-        let paged: Vec<_> = state.pools.iter_mut().filter_map(|pool| pool.paged.take()).collect();
-        drop(state);
-        let _ = self.wait_all(&live, std::time::Duration::from_secs(10), 0);
-        for view in views {
-            let _ = self.device.destroy_view(view);
-        }
-        for space in spaces {
-            let _ = self.device.release_plain(space);
-        }
-        for mut paged in paged {
-            self.tear_down(&mut paged);
-        }
-    }
 }

@@ -22,8 +22,9 @@ struct Detached {
 
 impl Allocator {
     /// Gives wholly free segments and pages back until at most `keep_bytes` are reserved, segments
-    /// unused for longest and large pages first, and tells how many bytes were given back. Takes in completed frees first,
-    /// never waits for work. [`Config::min_reserved`](crate::Config) bytes stay.
+    /// unused for longest and large pages first, and tells how many bytes were given back. Takes
+    /// in completed frees first, never waits for work. [`Config::min_reserved`](crate::Config)
+    /// bytes stay.
     ///
     /// # Errors
     /// The device's. [`DeviceError::Capturing`](crate::error::DeviceError) while a graph is being
@@ -39,15 +40,15 @@ impl Allocator {
 
     /// Takes `bytes` of device memory from the device ahead of need and keeps them free: later
     /// requests that fit into them make no driver call. The first class of
-    /// [`MemoryKind::Device`](crate::MemoryKind) gives them.
+    /// [`MemoryKind::Device`](crate::kind::MemoryKind) gives them.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc) for want of memory.
     pub fn warm(&self, bytes: u64) -> Result<(), Error> {
         self.inner.refuse_in_capture()?;
-        match self.inner.caps().classes_of(crate::MemoryKind::Device).next() {
+        match self.inner.caps().classes_of(crate::kind::MemoryKind::Device).next() {
             Some(class) => self.inner.warm(class, bytes),
-            None => Err(Error::NoSuchKind(crate::MemoryKind::Device)),
+            None => Err(Error::NoSuchKind(crate::kind::MemoryKind::Device)),
         }
     }
 
