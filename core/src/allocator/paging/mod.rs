@@ -102,6 +102,10 @@ impl Inner {
             let mut state = self.lock();
             let job = match self.plan_pages(&mut state, number, asked, want, stingy) {
                 Ok(Ok(job)) => job,
+                // Plain segments can be smaller than a page.
+                Ok(Err(PagesError::NoRoom { .. })) if self.is_below_a_page(&state, number) => {
+                    return Ok(None);
+                }
                 Ok(Err(PagesError::NoRoom { missing })) => {
                     let asked = asked.layout.bytes.max(missing);
                     return Err(self.no_room(&state, number, asked));
@@ -130,6 +134,12 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether the budget allows something, but no page.
+    fn is_below_a_page(&self, state: &State, number: u16) -> bool {
+        let left = state.budget.left(state.pools[usize::from(number)].heap);
+        left > 0 && left < self.caps().paging.map_or(0, |paging| paging.granularity)
     }
 
     /// What the budget says to bytes that would have to be made.
