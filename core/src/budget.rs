@@ -189,6 +189,11 @@ impl Accounts {
         self.account(heap).map_or(0, |a| a.held.current)
     }
 
+    /// Bytes charged in a heap.
+    pub fn charged_in(&self, heap: HeapId) -> u64 {
+        self.account(heap).map_or(0, |a| a.charged)
+    }
+
     /// Bytes charged in all heaps.
     pub fn charged(&self) -> u64 {
         self.accounts.iter().map(|a| a.charged).sum()

@@ -29,8 +29,8 @@ pub mod units;
 
 pub use allocator::{
     Allocation, Allocator, BlockInfo, BlockView, Budget, Buffer, Charge, Config, Frame, Graph,
-    Handle, Leak, Mapped, Pin, Prefer, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks,
-    SegmentInfo, Slice, Snapshot, Submission,
+    Handle, HeapReport, Leak, Mapped, Pin, Prefer, Raw, Resolved, Reuse, Scrub, Section,
+    SectionPeaks, SegmentInfo, Slice, Snapshot, Submission,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

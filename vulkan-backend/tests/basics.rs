@@ -11,6 +11,7 @@ use terrane_core::device::{
     CopyOp, Device, DeviceError, HeapId, HostAccess, MemoryKind, PlainSpec, SpaceId, StreamId,
     SyncPoint, Ticket,
 };
+use terrane_vulkan::Selector;
 
 const MIB: u64 = 1 << 20;
 
@@ -194,4 +195,17 @@ fn a_heap_says_its_size_and_calls_are_counted() {
     let count = |name: &str| calls.iter().find(|c| c.call.name() == name).map_or(0, |c| c.count);
     assert!(count("vkAllocateMemory") >= 1 && count("vkCreateBuffer") >= 1);
     assert!(calls.iter().all(|c| c.longest_ns <= c.total_ns));
+}
+
+#[test]
+fn a_device_opens_by_name_by_number_and_by_uuid() {
+    let Some(device) = bench() else { return };
+    let info = device.info().clone();
+    let part = info.name.split_whitespace().next().unwrap().to_lowercase();
+    let uuid = info.uuid.unwrap();
+    for selector in [Selector::Name(part), Selector::Index(info.index), Selector::Uuid(uuid)] {
+        let opened = terrane_vulkan::open(&selector, &common::quick()).unwrap();
+        assert_eq!(opened.info().uuid, info.uuid, "{selector:?}");
+    }
+    assert!(terrane_vulkan::list().unwrap().iter().any(|listed| listed.uuid == info.uuid));
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 use common::{Bench, at, bench, bench_with, quick};
 use terrane_core::device::{Device, DeviceError, HeapId, MapOp, MemoryKind, PlainSpec, StreamSpec};
+use terrane_core::{Allocator, Config, Error, Growth, Request};
 use terrane_vulkan::{Budget, Call, Faults, OpenError, OpenOptions, Part, Parts, Selector, Told};
 
 /// Fails the next call of a kind.
@@ -82,6 +83,44 @@ fn a_driver_that_refuses_memory_is_answered_with_the_bytes_asked_and_nothing_is_
         assert_eq!(device.memory_objects(), 0);
     }
     device.create_plain(&spec).expect("the next call is made");
+}
+
+/// Refuses memory objects above a size.
+struct Above(Mutex<u64>);
+
+impl Faults for Above {
+    fn fail(&self, call: Call, bytes: u64) -> Option<vk::Result> {
+        let limit = *self.0.lock().unwrap();
+        (call == Call::AllocateMemory && bytes > limit).then_some(OUT)
+    }
+}
+
+#[test]
+fn a_driver_that_refuses_large_slabs_gives_smaller_ones_then_one_of_the_size_then_an_error() {
+    let above = Arc::new(Above(Mutex::new(u64::MAX)));
+    let faults: Arc<dyn Faults> = Arc::clone(&above) as _;
+    let Some(device) = bench_with(OpenOptions { faults: Some(faults), ..quick() }) else { return };
+    let mut config = Config::for_device(device.caps());
+    config.growth = Growth::Proportional { min_bytes: 64 << 20, max_bytes: 256 << 20 };
+    let alloc = Allocator::with_config(Arc::new(device.0.clone()), config).unwrap();
+    let stream = device.stream();
+    let ask = |limit: u64, bytes: u64| {
+        *above.0.lock().unwrap() = limit;
+        let before = alloc.stats().reserved.current;
+        let got = alloc.buffer(&Request::new(bytes, stream));
+        (alloc.stats().reserved.current - before, got)
+    };
+    let (slab, _first) = ask(u64::MAX, 1 << 20);
+    assert_eq!(slab, 64 << 20);
+    let (slab, _second) = ask(40 << 20, 70 << 20);
+    assert_eq!((slab, _second.is_err()), (0, true), "nothing of the size is to be had");
+    let (slab, third) = ask(96 << 20, 70 << 20);
+    assert!(third.is_ok() && (70 << 20..=96 << 20).contains(&slab), "a slab of {slab}");
+    let (_, none) = ask(0, 80 << 20);
+    assert!(matches!(none, Err(Error::OutOfMemory(_))), "{none:?}");
+    *above.0.lock().unwrap() = u64::MAX;
+    alloc.buffer(&Request::new(80 << 20, stream)).expect("the driver gives again");
+    alloc.check().unwrap();
 }
 
 #[test]

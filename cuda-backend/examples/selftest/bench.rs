@@ -7,10 +7,10 @@ use terrane_core::device::{
     Compute, CopyOp, Device, MapOp, Paging, Place, Plain, SpaceId, StreamId, SyncPoint, UnmapOp,
 };
 
-use crate::Check;
 use crate::support::{
     DEVICE, Failure, GIB, KIB, MIB, Outcome, Page, Random, Setup, UPLOAD, at, median,
 };
+use crate::{Check, ensure};
 
 pub const BENCHES: &[Check] = &[
     ("bench: calibrate", calibrate),
@@ -30,7 +30,9 @@ fn calibrate(setup: &Setup) -> Outcome {
     setup.device.calibrate()?;
     let start = Instant::now();
     let costs = setup.device.calibrate()?;
-    Ok(json!({ "ms": us(start) / 1e3, "costs": format!("{costs:?}") }))
+    let ms = us(start) / 1e3;
+    ensure!(setup.quick || ms < 50.0, "{ms} ms");
+    Ok(json!({ "ms": ms, "costs": format!("{costs:?}") }))
 }
 
 /// Samples of create, map with access, unmap, release, in microseconds.
@@ -254,6 +256,15 @@ fn bandwidth(
     Ok((2.0 * bytes as f64 / best, host))
 }
 
+/// Two seconds of work, so that the clocks are up when something is measured.
+fn warm_up(setup: &Setup, stream: StreamId, segment: Plain) -> Result<(), Failure> {
+    let start = Instant::now();
+    while !setup.quick && start.elapsed().as_secs_f64() < 2.0 {
+        setup.wait(keep_busy(setup, stream, segment)?)?;
+    }
+    Ok(())
+}
+
 fn gathers(setup: &Setup) -> Outcome {
     let stream = setup.stream()?;
     let mut random = Random(23);
@@ -268,6 +279,7 @@ fn gathers(setup: &Setup) -> Outcome {
     let (source, target) = (setup.plain(DEVICE, half)?, setup.plain(DEVICE, half)?);
     let device = &setup.device;
     let mut rows = Map::new();
+    warm_up(setup, stream, target)?;
     let mut large = 0.0_f64;
     for bytes in [setup.size(4 * GIB, 16 * MIB), total & !255] {
         let op = [CopyOp { from: at(source.space, 0), to: at(target.space, 0), bytes }];

@@ -8,6 +8,7 @@ use serde_json::json;
 use terrane_core::device::{
     Access, Binding, Compute, Device, DeviceError, Paging, PlainSpec, StreamSpec,
 };
+use terrane_core::{Allocator, Error, Request};
 use terrane_cuda::{CudaDevice, Options, Selector, kernels};
 
 use crate::support::{
@@ -17,9 +18,10 @@ use crate::{Check, ensure};
 
 const VARIABLE: &str = "TERRANE_SELFTEST_CHILD";
 
-pub const SAFE_CHECKS: [Check; 3] = [
+pub const SAFE_CHECKS: [Check; 4] = [
     ("process: memory exported here is used by another process", shared_with_child),
     ("process: use after a fork is a typed error", |setup| child(setup, "fork", None)),
+    ("process: another process fills the card", filled_by_another),
     ("process: a process may end with everything alive", |setup| child(setup, "exit", None)),
 ];
 
@@ -47,6 +49,7 @@ pub fn run_if_child() -> Option<ExitCode> {
         "import" => import(),
         "fork" => fork_and_use(),
         "exit" => exit_alive(),
+        "fill" => fill_the_card(),
         "lost" => lost(),
         "reset" => reset(),
         "guard" => guard(),
@@ -96,6 +99,54 @@ fn shared_with_child(setup: &Setup) -> Outcome {
     setup.finish(stream)?;
     setup.device.release_plain(segment.space)?;
     Ok(told)
+}
+
+/// Another process takes all but a little; we get a typed error, and memory again when it ends.
+fn filled_by_another(setup: &Setup) -> Outcome {
+    use std::io::{BufRead, BufReader};
+    if setup.quick {
+        return Ok(json!("left out of quick runs"));
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(VARIABLE, "fill").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env("TERRANE_SELFTEST_DEVICE", setup.device.info().index.to_string());
+    let mut other = command.spawn()?;
+    let mut said = String::new();
+    let output = other.stdout.take().ok_or("no output")?;
+    BufReader::new(output).read_line(&mut said)?;
+    let bytes = 8 << 30;
+    let alloc = Allocator::new(crate::allocator::shared(setup)?)?;
+    let stream = alloc.device().create_stream(StreamSpec::default())?;
+    let refused = alloc.buffer(&Request::new(bytes, stream)).map(drop);
+    let small = alloc.buffer(&Request::new(4 * MIB, stream)).map(drop);
+    let others = alloc.heap(terrane_core::device::HeapId(0))?.others;
+    drop(other.stdin.take());
+    other.wait()?;
+    ensure!(said.starts_with("full"), "the other process said {said}");
+    let typed = matches!(refused, Err(Error::OutOfMemory(_)));
+    ensure!(typed, "8 GiB of a full card: {refused:?}");
+    small.map_err(|error| format!("4 MiB of what is left: {error}"))?;
+    ensure!(others > 64 << 30, "{others} bytes are seen with others");
+    alloc.buffer(&Request::new(bytes, stream)).map_err(|error| format!("afterwards: {error}"))?;
+    Ok(json!({ "held_by_others": others }))
+}
+
+/// Takes all memory but 2 GiB and holds it until standard input ends.
+fn fill_the_card() -> Told {
+    use std::io::{Read, Write};
+    let device = open(Options::default())?;
+    let free = device.heap_use(terrane_core::device::HeapId(0))?.free;
+    let mut left = free.saturating_sub(2 << 30) / MIB * MIB;
+    while left > 0 {
+        let bytes = left.min(16 << 30);
+        plain_on(&device, DEVICE, bytes)?;
+        left -= bytes;
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "full")?;
+    out.flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok("gave it back".into())
 }
 
 type Told = Result<String, Failure>;
@@ -208,7 +259,8 @@ fn reset() -> Told {
         device.heap_use(terrane_core::device::HeapId(0)).map(|_| ()),
     ];
     drop(device);
-    Ok(format!("after the reset: {answers:?}"))
+    ensure!(answers == [Err(DeviceError::Lost); 3], "after the reset: {answers:?}");
+    Ok("lost, whatever was asked".into())
 }
 
 fn guard() -> Told {

@@ -1,6 +1,7 @@
 //! Segments, host access, copies, and what the device says of itself.
 
 use serde_json::json;
+use terrane_core::Allocator;
 use terrane_core::device::{
     CopyOp, Device, DeviceError, Feature, HeapId, HostAccess, MemoryKind, PlainSpec,
 };
@@ -48,10 +49,23 @@ fn heaps(setup: &Setup) -> Outcome {
     setup.device.release_plain(segment.space)?;
     ensure!(before.free >= after.free + 256 * MIB, "free {} then {}", before.free, after.free);
     let host = setup.device.heap_use(HeapId(1))?;
+    let untracked = untracked(setup)?;
     Ok(json!({
         "total": before.total, "free": before.free, "process": before.process,
-        "host_total": host.total, "host_free": host.free,
+        "host_total": host.total, "host_free": host.free, "untracked": untracked,
     }))
+}
+
+/// What the allocator does not know of: memory taken beside it, where NVML tells.
+fn untracked(setup: &Setup) -> Result<Option<u64>, crate::support::Failure> {
+    let alloc = Allocator::new(crate::allocator::shared(setup)?)?;
+    let segment = setup.plain(DEVICE, 256 * MIB)?;
+    // The process's share is asked of NVML at most twice a second.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let untracked = alloc.heap(HeapId(0))?.untracked;
+    setup.device.release_plain(segment.space)?;
+    ensure!(untracked.is_none_or(|bytes| bytes >= 256 * MIB), "untracked: {untracked:?}");
+    Ok(untracked)
 }
 
 fn round_trips(setup: &Setup) -> Outcome {
