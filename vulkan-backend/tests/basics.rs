@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::{at, bench};
 use terrane_core::device::{
-    CopyOp, Device, DeviceError, HeapId, HostAccess, MemoryKind, PlainSpec, SpaceId, StreamId,
-    SyncPoint, Ticket,
+    CopyOp, Device, DeviceError, HeapId, HostAccess, MemoryKind, PlainSpec, Region, SpaceId,
+    StreamId, SyncPoint, Ticket,
 };
-use terrane_vulkan::Selector;
+use terrane_vulkan::{Selector, Timed};
 
 const MIB: u64 = 1 << 20;
 
@@ -208,4 +208,34 @@ fn a_device_opens_by_name_by_number_and_by_uuid() {
         assert_eq!(opened.info().uuid, info.uuid, "{selector:?}");
     }
     assert!(terrane_vulkan::list().unwrap().iter().any(|listed| listed.uuid == info.uuid));
+}
+
+#[test]
+fn every_object_has_a_name_for_debuggers() {
+    let Some(device) = bench() else { return };
+    if !device.has_validation() {
+        return println!("skipped: no layer, so nobody takes names");
+    }
+    let plain = device.plain(MemoryKind::Device, 4 << 20);
+    let stream = device.stream();
+    device.write(stream, at(plain.space, 0), &[1; 4096]).unwrap();
+    let place = at(plain.space, 0);
+    let region = Region { place, bytes: 1 << 20, seed: 3 };
+    let ticket = device.compute().unwrap().verify(stream, &[region]).unwrap();
+    device.wait(ticket.point);
+    let view = device.create_view(place, 65_536).unwrap();
+    if let Ok(timing) = device.timed(stream, Timed::FillPattern(&[region])) {
+        device.wait(timing.point);
+    }
+    device.destroy_view(view).unwrap();
+    let calls = device.calls();
+    let is_new = |name: &str| {
+        let made = name.starts_with("vkCreate") || name == "vkAllocateMemory";
+        made || name == "vkAllocateCommandBuffers"
+    };
+    let made: u64 = calls.iter().filter(|s| is_new(s.call.name())).map(|s| s.count).sum();
+    let named = calls.iter().find(|s| s.call.name() == "vkSetDebugUtilsObjectNameEXT");
+    let named = named.map_or(0, |stat| stat.count);
+    println!("{made} objects made, {named} names given");
+    assert!(made > 15 && named >= made);
 }

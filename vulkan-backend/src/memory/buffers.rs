@@ -68,6 +68,7 @@ impl Buffers {
         let raw = self
             .driver
             .run(Call::CreateBuffer, bytes, |d| unsafe { d.create_buffer(&info, None) })?;
+        self.driver.name(raw, "terrane buffer");
         Ok(Buffer { driver: Arc::clone(&self.driver), raw })
     }
 }

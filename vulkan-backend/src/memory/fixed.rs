@@ -128,7 +128,14 @@ impl Fixed {
         }
         budget.refund(heap, most.saturating_sub(taken));
         match result {
-            Ok(Ok(allocation)) => Ok(FixedMemory { allocation, heap }),
+            Ok(Ok(allocation)) => {
+                if taken > 0 {
+                    // SAFETY: the memory is named while its allocation is held.
+                    let memory = unsafe { allocation.memory() };
+                    self.driver.name(memory, "terrane staging and images");
+                }
+                Ok(FixedMemory { allocation, heap })
+            }
             Ok(Err(error)) => Err(meaning(&error, bytes)),
             Err(code) => Err(crate::error::meaning(Call::AllocateFixed.name(), code, bytes)),
         }

@@ -54,6 +54,7 @@ impl Slot {
         })?;
         slot.commands = list.first().copied().unwrap_or_default();
         driver.name(slot.commands, name);
+        driver.name(slot.pool, name);
         Ok(slot)
     }
 
@@ -118,9 +119,11 @@ impl Slot {
         }];
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: `info` is complete.
-        self.driver.run(Call::CreateDescriptorPool, 0, |d| unsafe {
+        let pool = self.driver.run(Call::CreateDescriptorPool, 0, |d| unsafe {
             d.create_descriptor_pool(&info, None)
-        })
+        })?;
+        self.driver.name(pool, "terrane descriptors");
+        Ok(pool)
     }
 }
 

@@ -24,6 +24,7 @@ impl Stamps {
         // SAFETY: `info` is complete.
         let pool = driver
             .run(Call::CreateQueryPool, 0, |d| unsafe { d.create_query_pool(&info, None) })?;
+        driver.name(pool, "terrane stamps");
         let mask = u64::MAX >> (64 - bits.clamp(1, 64));
         Ok(Self { driver: Arc::clone(driver), pool, ns_per_tick, mask })
     }

@@ -23,6 +23,7 @@ impl PipelineCache {
         let raw = driver.run(Call::CreatePipelineCache, 0, |d| unsafe {
             d.create_pipeline_cache(&info, None)
         })?;
+        driver.name(raw, "terrane pipeline cache");
         Ok(Self { driver: Arc::clone(driver), raw })
     }
 
@@ -112,6 +113,8 @@ impl Pipeline {
         })?;
         made.raw = made.pipeline(cache, recipe)?;
         driver.name(made.raw, recipe.name);
+        driver.name(made.layout, recipe.name);
+        driver.name(made.set, recipe.name);
         Ok(made)
     }
 
@@ -128,6 +131,7 @@ impl Pipeline {
         // vouches for them.
         let module = driver
             .run(Call::CreateShaderModule, 0, |d| unsafe { d.create_shader_module(&info, None) })?;
+        driver.name(module, recipe.name);
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(module)
