@@ -22,6 +22,8 @@ mod choice;
 mod cuda_raw;
 mod devices;
 mod open;
+#[cfg(feature = "record")]
+mod record;
 #[cfg(feature = "vulkan")]
 mod shared_budget;
 
@@ -39,6 +41,8 @@ pub use terrane_core::{
     MemoryKind, Pin, Prefer, Raw, Request, Reuse, Slice, Submission, Tag, Wait,
 };
 
+#[cfg(feature = "record")]
+pub use record::{RECORD_VARIABLE, record, record_from_env};
 #[cfg(feature = "cuda")]
 pub use terrane_cuda as cuda;
 #[cfg(feature = "record")]

@@ -62,6 +62,10 @@ pub enum Command {
     Diff(commands::diff::Args),
     /// Check thresholds: exit code 1 when one is exceeded.
     Check(commands::check::Args),
+    /// Write a recording in a form that other tools read.
+    Export(commands::export::Args),
+    /// Write one HTML file with the verdict, the picture and the tables.
+    Report(commands::report::Args),
     /// Print the lines that make a program record a complete file.
     Howto(commands::howto::Args),
     /// List the devices of this machine, what they can do, and which one would be chosen.

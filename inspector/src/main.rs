@@ -11,6 +11,7 @@ mod exit;
 mod layout;
 mod model;
 mod paint;
+mod picture;
 mod progress;
 mod source;
 mod text;

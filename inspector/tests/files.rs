@@ -332,3 +332,56 @@ fn howto_prints_python_that_compiles() {
     python.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(python.wait().unwrap().success());
 }
+
+#[test]
+fn exports_are_written_whole_and_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = |name: &str| dir.path().join(name).display().to_string();
+    let leak = snapshot("leak_accumulating");
+    for (to, name) in [("pytorch", "a.pickle"), ("pytorch-json", "a.json"), ("csv", "a.csv")] {
+        let output = run(&["export", &leak, "--format", to, "-o", &out(name)]);
+        assert!(output.status.success(), "{to}: {}", text(&output.stderr));
+        let found = json(&["peak", &out(name)]);
+        assert_eq!(found["bytes"], json(&["peak", &leak])["bytes"], "{to}");
+    }
+    let redacted = run(&["export", &leak, "--format", "pytorch", "-o", &out("r"), "--redact"]);
+    assert!(redacted.status.success());
+    let (plain, hidden) = (json(&["leaks", &leak]), json(&["leaks", &out("r")]));
+    assert_eq!(
+        (&plain["class"], &plain["bytes_per_step"]),
+        (&hidden["class"], &hidden["bytes_per_step"])
+    );
+    assert_ne!(plain["line"], hidden["line"]);
+    let flame = shown(&["export", &leak, "--format", "stacks", "-o", "-"]);
+    assert!(flame.lines().all(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().is_ok()));
+    let picture = shown(&["export", OOM, "--format", "svg", "-o", "-"]);
+    assert!(picture.starts_with("<svg") && picture.contains("as recorded"), "{}", &picture[..200]);
+    let output = run(&["export", OOM, "--format", "png", "-o", &out("a.png")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(&std::fs::read(out("a.png")).unwrap()[..8], b"\x89PNG\r\n\x1a\n");
+    let nowhere = run(&["export", &leak, "--format", "csv", "-o", "/no/such/folder/a.csv"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let leftovers = std::fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
+    let parts = leftovers.filter(|file| file.file_name().to_string_lossy().ends_with(".part"));
+    assert_eq!(parts.count(), 0);
+}
+
+#[test]
+fn the_report_needs_nothing_beside_it_and_can_hide_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("report.html").display().to_string();
+    let found = json(&["report", OOM, "-o", &out]);
+    assert!(found["verdict"].as_str().unwrap().starts_with("Fragmentation"), "{found}");
+    let page = std::fs::read_to_string(&out).unwrap();
+    for part in ["<svg", "What helps", "workloads.py:87 forward", "Growth from step to step"] {
+        assert!(page.contains(part), "{part}");
+    }
+    for outside in ["src=", "href=", "@import", "url(http"] {
+        assert!(!page.contains(outside), "the report asks for something: {outside}");
+    }
+    assert!(run(&["report", OOM, "-o", &out, "--redact"]).status.success());
+    let page = std::fs::read_to_string(&out).unwrap();
+    for name in ["workloads", "group_norm", "unet"] {
+        assert!(!page.contains(name), "{name}");
+    }
+}

@@ -15,6 +15,8 @@
 mod csv;
 pub mod diagnose;
 mod error;
+pub mod export;
+pub mod file;
 pub mod import;
 mod input;
 pub mod model;

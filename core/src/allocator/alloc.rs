@@ -22,8 +22,6 @@ pub(crate) struct Asked<'a> {
     pub site: &'static Location<'static>,
     /// The private pool of the graph being captured on the request's stream.
     pub graph: Option<u32>,
-    /// The classes, by bit, that paging serves it in.
-    pub paged: u32,
 }
 
 /// A range taken for a request, not yet a block.
@@ -68,8 +66,7 @@ impl Inner {
         let request = if self.config.guard { &guarded } else { request };
         let layout = self.layout(request)?;
         let graph = self.graph_of(request.stream)?;
-        let paged = self.paged_classes(request.dedicated, request.exportable, graph.is_some());
-        let asked = Asked { request, layout, site, graph, paged };
+        let asked = Asked { request, layout, site, graph };
         if self.config.guard {
             self.release_freed()?;
         }
@@ -120,9 +117,6 @@ impl Inner {
     pub(super) fn take_ready(&self, state: &mut State, asked: &Asked<'_>) -> Option<Taken> {
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
             let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
-            if let Some(taken) = state.take_page_hole(number, asked) {
-                return Some(taken);
-            }
             let pool = &mut state.pools[usize::from(number)];
             let Some(ready) = pool.find_ready(asked.layout, asked.request.stream) else { continue };
             let range = pool.take(Room::Hole(ready.fit));
@@ -163,20 +157,21 @@ impl Inner {
             flags: initial_flags(request, &waits, foreign),
         };
         let Some(key) = state.blocks.insert(block) else {
-            let now = state.now();
-            state.pools[usize::from(number)].free(node, Points::NONE, now);
+            let ms = state.clock.ms();
+            state.pools[usize::from(number)].free(node, Points::NONE, ms);
             return Err(Error::TableFull);
         };
         let pool = &mut state.pools[usize::from(number)];
         pool.set_owner(node, key.index());
-        let (class, offset) = (pool.key.class.0, pool.offset(node));
+        let (class, offset, space) =
+            (pool.key.class.0, pool.offset(node), pool.place(node).space.0);
         if !waits.is_empty() {
             state.waits.insert(key.index(), waits.clone());
             state.counters.waits += 1;
         }
         state.count_alloc(kind, request.tag, request.bytes, bytes);
         let event = Event::new(EventKind::Alloc).handle(key.to_bits());
-        let event = event.a(request.bytes).b(bytes).c(offset);
+        let event = event.a(request.bytes).b(bytes).c(offset).within(space);
         let event = event.why(why).of(class, request.tag.0);
         state.event(event.on(request.stream.0, block.site));
         Ok(Allocation { handle: Handle { key, allocator: self.id }, bytes, waits })
@@ -216,17 +211,11 @@ impl Inner {
 }
 
 impl Asked<'_> {
-    /// Whether paging serves the request in a class.
-    pub(super) const fn is_paged(&self, class: crate::device::ClassId) -> bool {
-        class.0 < 32 && self.paged >> class.0 & 1 == 1
-    }
-
     /// The pool of a class that the request belongs to.
     pub(super) fn key(&self, class: crate::device::ClassId) -> PoolKey {
         PoolKey {
             class,
-            // A paged space keeps small and large blocks apart by itself.
-            small: self.layout.bytes <= SMALL_MAX && !self.is_paged(class),
+            small: self.layout.bytes <= SMALL_MAX,
             exportable: self.request.exportable,
             graph: self.graph,
         }
@@ -242,20 +231,6 @@ fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u8 {
 }
 
 impl State {
-    /// Takes a hole of a pool's paged space that needs no wait.
-    fn take_page_hole(&mut self, number: u16, asked: &Asked<'_>) -> Option<Taken> {
-        let now = self.clock.ns();
-        let pool = &mut self.pools[usize::from(number)];
-        let left = self.budget.left(pool.heap);
-        let paged = pool.paged.as_mut()?;
-        let stream = asked.request.stream;
-        let plan = paged.find_ready(asked.layout, stream, now, left)?;
-        let range = paged.take(plan).ok()?;
-        let own = range.points.single_stream() == Some(stream);
-        let why = if own { Why::OwnHole } else { Why::CompletedHole };
-        Some(Taken { pool: number, range, why })
-    }
-
     /// Whether `bytes` more stay within a tag's limit.
     pub(super) fn check_tag_limit(&self, tag: Tag, bytes: u64) -> Result<(), Error> {
         let Some(stats) = self.counters.tags.get(usize::from(tag.0)) else {

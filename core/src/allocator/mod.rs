@@ -8,7 +8,6 @@
 mod alloc;
 mod buffer;
 mod config;
-mod ending;
 mod frame;
 mod free;
 mod graph;
@@ -19,7 +18,6 @@ mod hold;
 mod hooks;
 mod intern;
 mod ladder;
-mod paging;
 mod raw;
 mod report;
 mod state;

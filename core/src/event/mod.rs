@@ -14,7 +14,7 @@ pub use ring::{Drained, RecorderMode, Ring};
 #[non_exhaustive]
 pub enum EventKind {
     /// A block was handed out. `a` requested bytes, `b` allocated bytes, `c` offset in its
-    /// segment; `why` says where the memory came from.
+    /// space; `why` says where the memory came from.
     Alloc = 1,
     /// The user freed a block. `a` requested, `b` allocated bytes.
     FreeRequested = 2,
@@ -118,7 +118,8 @@ pub struct Event {
     pub sequence: u64,
     /// Device clock in nanoseconds, as of the last time that it was read (at most 32 events ago).
     pub time_ns: u64,
-    /// Kind in bits 0..8, why in 8..16, class in 16..24, tag in 32..48; see the methods.
+    /// Kind in bits 0..8, why in 8..16, class in 16..24, tag in 32..48, space in 48..64; see the
+    /// methods.
     packed: u64,
     /// The block's handle, or 0.
     pub handle: u64,
@@ -185,6 +186,13 @@ impl Event {
         self
     }
 
+    /// The same record with the space that its offset is in: the low 16 bits of the number.
+    #[must_use]
+    pub const fn within(mut self, space: u64) -> Self {
+        self.packed |= (space & 0xffff) << 48;
+        self
+    }
+
     /// The same record with the stream and the call site it belongs to.
     #[must_use]
     pub const fn on(mut self, stream: u32, site: u32) -> Self {
@@ -215,6 +223,24 @@ impl Event {
     /// The tag's number.
     pub const fn tag(&self) -> u16 {
         (self.packed >> 32) as u16
+    }
+
+    /// The low 16 bits of the number of the space that the offset is in.
+    pub const fn space(&self) -> u16 {
+        (self.packed >> 48) as u16
+    }
+
+    /// All fields, for files.
+    pub const fn to_words(&self) -> [u64; 8] {
+        let Self { sequence, time_ns, packed, handle, stream_site, a, b, c } = *self;
+        [sequence, time_ns, packed, handle, stream_site, a, b, c]
+    }
+
+    /// The record of which [`to_words`](Self::to_words) gave the fields. Any numbers are taken:
+    /// kinds that this version does not know are told by [`kind_code`](Self::kind_code).
+    pub const fn from_words(words: [u64; 8]) -> Self {
+        let [sequence, time_ns, packed, handle, stream_site, a, b, c] = words;
+        Self { sequence, time_ns, packed, handle, stream_site, a, b, c }
     }
 
     /// The stream's number.

@@ -31,7 +31,6 @@
 //!
 //! Invariants, all verified by [`check`](Pages::check): see `check.rs`.
 
-mod blocks;
 mod check;
 mod fill;
 mod find;
@@ -52,7 +51,6 @@ use crate::point::{Points, StreamId, SyncPoint};
 use crate::units::Align;
 use std::collections::BTreeMap;
 
-pub use blocks::Part;
 pub use check::Broken;
 pub use give_back::{Departure, StaleMapping};
 pub use page::{Backing, ObjectId};
@@ -60,7 +58,6 @@ pub use policy::Policy;
 pub use ranges::State;
 pub use reserve::Reservation;
 
-use give_back::Stale;
 use index::Index;
 use page::Store;
 use policy::Heat;
@@ -69,13 +66,6 @@ use ranges::{NONE, Ranges};
 /// The name of a block, from [`Pages::reserve`] until [`Pages::free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub(super) Key);
-
-impl BlockId {
-    /// The slot of its range, reused after the block is freed.
-    pub const fn slot(self) -> u32 {
-        self.0.index()
-    }
-}
 
 /// The name of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -224,9 +214,7 @@ pub enum PagesError {
 pub struct Usage {
     /// Blocks in use, and ranges being mapped for blocks.
     pub live: u64,
-    /// Free, mapped bytes.
-    pub free: u64,
-    /// The part of them that is behind sync points.
+    /// Freed but behind sync points.
     pub pending: u64,
     /// Memory objects, each once.
     pub reserved: u64,
@@ -253,10 +241,8 @@ pub struct Pages {
     store: Store,
     /// Latest point reached, per stream.
     reached: BTreeMap<StreamId, u64>,
-    /// Stale ranges whose unmapping has not begun, oldest first.
-    stale: std::collections::VecDeque<Stale>,
-    /// Number of stale ranges whose unmapping is under way.
-    unmapping: usize,
+    /// Stale ranges, oldest first, with what has to be reached before they are unmapped.
+    stale: std::collections::VecDeque<(Key, Points)>,
     live: u64,
     active_peak: u64,
     heat: Heat,
@@ -283,7 +269,6 @@ impl Pages {
             store: Store::new(granule.get(), middle),
             reached: BTreeMap::new(),
             stale: std::collections::VecDeque::new(),
-            unmapping: 0,
             live: 0,
             active_peak: 0,
             heat: Heat::default(),
@@ -305,14 +290,13 @@ impl Pages {
     pub fn usage(&self) -> Usage {
         Usage {
             live: self.live,
-            free: self.ranges.free_bytes,
             pending: self.ranges.pending_bytes,
             reserved: self.store.reserved,
             reserved_peak: self.store.reserved_peak,
             active_peak: self.active_peak,
             free_pages: self.store.free_bytes,
             span: self.ranges.spans.iter().map(|span| span.top - span.base).sum(),
-            stale: self.stale.len() + self.unmapping,
+            stale: self.stale.len(),
             pages: self.store.pages.len(),
         }
     }

@@ -13,7 +13,7 @@ use terrane_trace::replay::{Options, Report};
 use crate::cli::DemoArgs;
 use crate::exit::{BadInput, FoundWrong};
 use crate::model::{HeapMap, Picture, Sample, Timeline};
-use crate::paint::{self, Font, Row};
+use crate::paint::{self, Font, Row, Section};
 use crate::source::{self, Opened};
 use crate::{layout, progress, units};
 
@@ -146,7 +146,8 @@ fn write(
         Ok(path)
     };
     let image = save("heap.png", &paint::png(&scene, &font)?)?;
-    let raw = serde_json::to_string_pretty(report)?;
+    let all = serde_json::to_string_pretty(report)?;
+    let sections = [Section { title: "All of it".to_owned(), text: all }];
     let verdict = verdict(report);
     let page = paint::html(
         &format!("Terrane: {} on {}", report.trace, opened.device.info().name),
@@ -154,7 +155,7 @@ fn write(
         &format!("Device {}.", describe(opened)),
         &paint::svg(&scene),
         &rows(report),
-        &raw,
+        &sections,
     );
     Ok((image, save("report.html", page.as_bytes())?))
 }

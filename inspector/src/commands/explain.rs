@@ -143,7 +143,8 @@ pub fn verdict(found: &Explanation) -> String {
     }
 }
 
-fn text(explained: &Explained, file: &Path) -> String {
+/// The verdict, the chain of numbers and the remedy.
+pub fn text(explained: &Explained, file: &Path) -> String {
     let found = &explained.explanation;
     let mut text = format!("{}\n\nWhat happened\n", verdict(found));
     // Writing to a String cannot fail.

@@ -64,7 +64,8 @@ pub fn sentence(leaks: &Leaks) -> String {
     }
 }
 
-fn text(leaks: &Leaks) -> String {
+/// The verdict with its numbers and what to do.
+pub fn text(leaks: &Leaks) -> String {
     let verdict = &leaks.verdict;
     let mut text = format!("{}\n\n", sentence(leaks));
     let mut table = Table::new(&[Side::Left, Side::Left]);

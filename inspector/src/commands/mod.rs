@@ -5,11 +5,13 @@ mod demo;
 mod devices;
 pub mod diff;
 pub mod explain;
+pub mod export;
 pub mod fit;
 pub mod howto;
 pub mod info;
 pub mod leaks;
 mod replay;
+pub mod report;
 mod shared;
 pub mod sites;
 pub mod timeline;
@@ -50,6 +52,8 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Diff(args) => diff::run(args, cli.quiet),
         Command::Check(args) => check::run(args, cli.quiet),
         Command::Howto(args) => howto::run(args),
+        Command::Export(args) => export::run(args, cli.quiet),
+        Command::Report(args) => report::run(args, cli.quiet),
         Command::Devices(args) => devices::run(args, cli.quiet),
         Command::Replay(args) => replay::run(args, cli.quiet),
         Command::Demo(args) => demo::run(args, cli.quiet),

@@ -52,6 +52,11 @@ pub struct PartArgs {
 }
 
 impl PartArgs {
+    /// True when nothing is left out.
+    pub fn is_all(&self) -> bool {
+        self.selection().is_all()
+    }
+
     fn selection(&self) -> Selection {
         Selection {
             from: self.from.clone(),

@@ -51,7 +51,8 @@ pub enum At {
     Place(Point),
 }
 
-fn at(text: &str) -> Result<At, String> {
+/// `peak`, `end`, or a place.
+pub fn at(text: &str) -> Result<At, String> {
     match text {
         "peak" => Ok(At::Peak),
         "end" => Ok(At::End),

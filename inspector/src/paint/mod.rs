@@ -7,5 +7,5 @@ mod svg;
 
 pub use font::Font;
 pub use png::png;
-pub use report::{Row, html};
+pub use report::{Row, Section, html};
 pub use svg::svg;

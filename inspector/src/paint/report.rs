@@ -14,6 +14,14 @@ pub struct Row {
     pub meaning: &'static str,
 }
 
+/// A part of the report that is text as a terminal shows it.
+pub struct Section {
+    /// Its heading.
+    pub title: String,
+    /// The text.
+    pub text: String,
+}
+
 const STYLE: &str = "\
 body{font:16px/1.5 Ubuntu,'Segoe UI',system-ui,sans-serif;color:#1c2026;background:#fcfcfd;\
 max-width:1180px;margin:2.5rem auto;padding:0 1.2rem}\
@@ -25,15 +33,15 @@ border-bottom:1px solid #dde0e6;vertical-align:top}td.n{text-align:right;white-s
 font-variant-numeric:tabular-nums}td.m{color:#626a76}svg{width:100%;height:auto}\
 pre{background:#f3f4f7;padding:.8rem 1rem;overflow:auto}code{font-size:.92em}";
 
-/// Title, verdict (and whether it is good), a paragraph, the picture as SVG, the table, and the
-/// text for those who want all of it.
+/// Title, verdict (and whether it is good), a paragraph, the picture as SVG, the table, and what
+/// else there is to say.
 pub fn html(
     title: &str,
     verdict: (&str, bool),
     lead: &str,
     picture: &str,
     rows: &[Row],
-    raw: &str,
+    sections: &[Section],
 ) -> String {
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>{0}</title>\n\
@@ -56,10 +64,11 @@ pub fn html(
             escape(meaning)
         );
     }
-    let _ = write!(
-        text,
-        "</table>\n<h2>All of it</h2>\n<pre><code>{}</code></pre>\n</body></html>\n",
-        escape(raw)
-    );
+    text.push_str("</table>\n");
+    for Section { title, text: body } in sections {
+        let (title, body) = (escape(title), escape(body.trim_end()));
+        let _ = writeln!(text, "<h2>{title}</h2>\n<pre><code>{body}</code></pre>");
+    }
+    text.push_str("</body></html>\n");
     text
 }

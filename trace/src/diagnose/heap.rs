@@ -1,9 +1,10 @@
 //! The heap at one moment, rebuilt by replaying the recorded allocator.
 
-use super::explain::settings;
-use crate::model::{PlacedBlock, Pytorch, replay_each};
+use super::explain::{Limit, settings};
+use crate::Op;
+use crate::model::{PlacedBlock, Pytorch, SegmentOp, replay_each};
 use crate::snapshot::{History, Snapshot};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Blocks and holes at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,26 +18,96 @@ pub struct Heap {
     pub exact: bool,
 }
 
-/// The heap after `events` events of the history.
+/// The heap after `events` events of a history of PyTorch's allocator, or of one without
+/// addresses: rebuilt by PyTorch's rules, with the requests that failed and under the limit that
+/// they prove, because a failure empties the cache.
 #[must_use]
 pub fn heap_after(snapshot: &Snapshot, history: &History, events: usize) -> Heap {
-    let mut model =
-        Pytorch::new(settings(snapshot), None).with_addresses(history.placed()).logging_segments();
+    let config = settings(snapshot);
+    let capacity = Limit::of(snapshot, history, &config, None).of_the_run();
     let mut heap = Heap::default();
+    // Sizes that cannot all exist were refused when the history was made.
+    let Ok((trace, attempt_of)) = history.with_attempts() else { return heap };
+    let mut model =
+        Pytorch::new(config, capacity).with_addresses(history.placed()).logging_segments();
     let lifetimes = history.trace.lifetimes();
-    replay_each(&history.trace, &mut model, |step, model: &Pytorch| {
-        if step.event + 1 != events {
+    // Blocks of the history by their number in the trace with attempts.
+    let mut numbers: Vec<Option<u32>> = Vec::new();
+    let (mut served, mut blocks) = (0, 0);
+    for (event, attempt) in trace.iter().zip(&attempt_of).filter(|(e, _)| e.op == Op::Alloc) {
+        debug_assert_eq!(event.block as usize, numbers.len());
+        numbers.push(attempt.is_none().then_some(blocks));
+        blocks += u32::from(attempt.is_none());
+    }
+    replay_each(&trace, &mut model, |step, model: &Pytorch| {
+        let is_served = attempt_of[step.event].is_none();
+        served += usize::from(is_served);
+        if !is_served || served != events {
             return;
         }
         heap.blocks = model.placed_blocks();
         let recorded = history.segments.iter().take_while(|change| change.before_event < events);
         let made = model.segment_events();
         heap.exact = !made.is_empty() && made.iter().eq(recorded.map(|change| &change.event));
-        for (block, life) in (0..).zip(&lifetimes) {
+        for (number, block) in (0..).zip(&numbers) {
+            let Some(block) = *block else { continue };
+            let life = &lifetimes[block as usize];
             if life.alloc < events && life.completed.is_none_or(|end| end >= events) {
-                heap.at.extend(model.place_of(block).map(|(address, _)| (address, block)));
+                heap.at.extend(model.place_of(number).map(|(address, _)| (address, block)));
             }
         }
     });
+    heap
+}
+
+/// The heap after `events` events of a history whose addresses are those of its segments, as our
+/// own trace files have them: nothing is rebuilt.
+#[must_use]
+pub fn heap_by_address(snapshot: &Snapshot, history: &History, events: usize) -> Heap {
+    let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
+    for segment in &snapshot.segments {
+        segments.insert(segment.address, segment.total_bytes);
+    }
+    // Back from the end to the moment asked about.
+    for change in history.segments.iter().rev().filter(|c| c.before_event >= events) {
+        match change.event.op {
+            SegmentOp::Alloc | SegmentOp::Map => _ = segments.remove(&change.event.address),
+            SegmentOp::Free | SegmentOp::Unmap => {
+                segments.insert(change.event.address, change.event.bytes);
+            }
+        }
+    }
+    let mut heap = Heap { exact: true, ..Heap::default() };
+    let mut live: BTreeMap<u64, (u64, u32, u32)> = BTreeMap::new();
+    for (block, life) in (0..).zip(history.trace.lifetimes()) {
+        if life.alloc < events && life.completed.is_none_or(|end| end >= events) {
+            let address = history.blocks[block as usize].address;
+            live.insert(address, (life.bytes, life.stream, block));
+        }
+    }
+    for (number, (&start, &bytes)) in (0..).zip(&segments) {
+        let end = start.saturating_add(bytes);
+        let part = |address, bytes, stream, free| PlacedBlock {
+            address,
+            bytes,
+            stream,
+            large: true,
+            free,
+            segment: number,
+        };
+        let mut at = start;
+        for (&address, &(bytes, stream, block)) in live.range(start..end) {
+            if address > at {
+                heap.blocks.push(part(at, address - at, 0, true));
+            }
+            let bytes = bytes.min(end - address);
+            heap.blocks.push(part(address, bytes, stream, false));
+            heap.at.insert(address, block);
+            at = at.max(address + bytes);
+        }
+        if at < end {
+            heap.blocks.push(part(at, end - at, 0, true));
+        }
+    }
     heap
 }

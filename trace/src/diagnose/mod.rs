@@ -22,12 +22,12 @@ pub use explain::{
     Chain, Class, Explanation, Fault, Known, Limit, Remedy, Survived, Window, explain, settings,
 };
 pub use fit::{CARDS_GB, Fit, FitCell, FitRow, Untracked, fit};
-pub use heap::{Heap, heap_after};
+pub use heap::{Heap, heap_after, heap_by_address};
 pub use leaks::{LeakClass, LeakOptions, Leaks, StepSource, Verdict, judge_trace, leaks};
 pub use message::{MessageVerdict, OutOfMemoryMessage};
 pub use sidecar::Sidecar;
 pub use sites::{Moment, SiteBy, SiteRow, Sites, peak, peak_by, sites};
-pub use timeline::{Timeline, TimelinePoint, timeline};
+pub use timeline::{Timeline, TimelinePoint, timeline, timeline_each};
 pub use tune::{Tuned, Tuning, tune};
 pub use whatif::{Requests, WhatIf, recorded_model, whatif, whatif_terrane};
 pub use why::{Held, When, Why, find_block, why};

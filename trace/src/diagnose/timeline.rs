@@ -58,6 +58,14 @@ pub fn timeline(snapshot: &Snapshot, history: &History, points: usize) -> Timeli
 }
 
 /// The bytes after every event.
+pub fn timeline_each(
+    snapshot: &Snapshot,
+    history: &History,
+) -> impl Iterator<Item = TimelinePoint> {
+    walk(history, reserved_before(snapshot, history))
+}
+
+/// The bytes after every event.
 pub(super) fn walk(
     history: &History,
     reserved_at_start: u64,

@@ -2,6 +2,7 @@
 
 use crate::ReadError;
 use crate::Reason;
+use crate::file::FileError;
 use crate::import::DumpError;
 use crate::pickle::PickleError;
 use std::io;
@@ -18,7 +19,7 @@ pub enum OpenError {
     Empty,
     /// Its first bytes belong to nothing that is read.
     #[error(
-        "this is no file that is read: PyTorch snapshots (pickle, torch.save archive, JSON), \
+        "this is no file that is read: traces of Terrane, PyTorch snapshots (pickle, torch.save archive, JSON), \
          recorded workloads (CSV `t_us,op,block,size,stream`), RMM logs, JSON dumps of VMA and \
          D3D12MA; each plain, gzip or zstd"
     )]
@@ -32,6 +33,12 @@ pub enum OpenError {
     /// A byte of a snapshot.
     #[error(transparent)]
     Pickle(#[from] PickleError),
+    /// A trace of ours.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The caller's progress function asked to stop.
+    #[error("reading was cancelled")]
+    Cancelled,
     /// A dump.
     #[error(transparent)]
     Dump(#[from] DumpError),

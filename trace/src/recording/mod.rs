@@ -4,6 +4,8 @@
 //! [`Recording`], and [`Recording::lacks`] says so in words.
 
 mod error;
+mod own;
+mod redact;
 mod select;
 mod sniff;
 mod wrap;
@@ -24,6 +26,8 @@ use std::path::Path;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Format {
+    /// Our own trace file.
+    Terrane,
     /// A PyTorch memory snapshot, pickled or in a torch.save archive.
     PytorchSnapshot,
     /// The same as JSON.
@@ -43,6 +47,7 @@ impl Format {
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
+            Self::Terrane => "Terrane trace",
             Self::PytorchSnapshot => "PyTorch memory snapshot",
             Self::PytorchJson => "PyTorch memory snapshot (JSON)",
             Self::Csv => "recorded workload (CSV)",
@@ -97,6 +102,7 @@ pub fn open_recording(
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Recording, OpenError> {
     match sniff::look(path)? {
+        Looks::Own => own::open(path, progress),
         Looks::Csv => Ok(wrap::workload(Format::Csv, open_csv(path, Limits::default())?)),
         Looks::Rmm => Ok(wrap::rmm(open_rmm(path, Limits::default())?)),
         Looks::Pickle => {

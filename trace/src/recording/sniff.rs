@@ -9,6 +9,7 @@ use std::path::Path;
 /// What a file looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
+    Own,
     Csv,
     Rmm,
     Pickle,
@@ -40,7 +41,9 @@ fn looks(first: &[u8]) -> Looks {
         let known = text.len().min(first.len());
         first.starts_with(&text.as_bytes()[..known])
     };
-    if matches!(first, [0x80, 2..=5, ..]) || first.starts_with(b"PK\x03\x04") {
+    if first.starts_with(b"\x89TERR\r\n\x1a") {
+        Looks::Own
+    } else if matches!(first, [0x80, 2..=5, ..]) || first.starts_with(b"PK\x03\x04") {
         Looks::Pickle
     } else if begins("t_us,op,block,size,stream") {
         Looks::Csv
@@ -64,6 +67,7 @@ mod tests {
         for (first, expected) in [
             (&b"\x80\x04\x95"[..], Looks::Pickle),
             (b"\x80\x09", Looks::Unknown),
+            (b"\x89TERR\r\n\x1a\x01", Looks::Own),
             (b"PK\x03\x04....", Looks::Pickle),
             (b"t_us,op,block,size,stream\n", Looks::Csv),
             (b"Thread,Time,Action,Pointer,Size,Stream\n", Looks::Rmm),

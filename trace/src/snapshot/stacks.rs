@@ -19,6 +19,14 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub(super) u32);
 
+impl FrameId {
+    /// Position among the frames, from 0.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
+
 /// A stack in [`Stacks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(NonZeroU32);
@@ -74,7 +82,7 @@ impl Stacks {
         self.ends.is_empty()
     }
 
-    pub(super) fn intern_frame(&mut self, frame: Frame) -> FrameId {
+    pub(crate) fn intern_frame(&mut self, frame: Frame) -> FrameId {
         let next = FrameId(self.frames.len() as u32);
         *self.known_frames.entry(frame).or_insert_with(|| {
             self.frames.push(frame);
@@ -83,7 +91,7 @@ impl Stacks {
     }
 
     /// `None` for an empty stack: no frames were recorded.
-    pub(super) fn intern_stack(&mut self, frames: Vec<FrameId>) -> Option<StackId> {
+    pub(crate) fn intern_stack(&mut self, frames: Vec<FrameId>) -> Option<StackId> {
         if frames.is_empty() {
             return None;
         }
@@ -97,8 +105,13 @@ impl Stacks {
         Some(stack)
     }
 
+    /// Replaces every frame. Stacks keep their numbers.
+    pub(crate) fn rename(&mut self, mut new: impl FnMut(Frame) -> Frame) {
+        self.frames.iter_mut().for_each(|frame| *frame = new(*frame));
+    }
+
     /// Forgets what only reading needs.
-    pub(super) fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         self.known_frames = HashMap::new();
         self.known_stacks = HashMap::new();
     }

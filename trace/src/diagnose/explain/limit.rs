@@ -18,7 +18,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    pub(super) fn of(
+    pub(in crate::diagnose) fn of(
         snapshot: &Snapshot,
         history: &History,
         config: &PytorchConfig,
@@ -63,7 +63,7 @@ impl Limit {
 
     /// A limit under which the recorded run is possible: the given one, if the recording does
     /// not contradict it.
-    pub(super) fn of_the_run(&self) -> Option<u64> {
+    pub(in crate::diagnose) fn of_the_run(&self) -> Option<u64> {
         let possible =
             |given: &u64| *given >= self.at_least && self.at_most.is_none_or(|most| *given <= most);
         self.given.filter(possible).or(self.at_most)

@@ -1,0 +1,64 @@
+//! Recording an allocator in one line.
+
+use std::io;
+use std::path::Path;
+
+use terrane_core::Allocator;
+use terrane_trace::file::{Meta, Recorder};
+
+/// The environment variable that turns recording on where a program calls [`record_from_env`]:
+/// the path of the file. `{pid}` in it becomes the process's number, for programs of several.
+pub const RECORD_VARIABLE: &str = "TERRANE_RECORD";
+
+/// Records everything that an allocator does from now on into a file, until the recorder is
+/// finished or dropped. `terrane FILE` reads it.
+///
+/// The allocating threads pay for one record of 64 bytes an event; a thread of the recorder does
+/// the rest. A process that is killed loses what the last quarter of a second told.
+///
+/// ```
+/// # let dir = std::env::temp_dir().join("terrane-doc");
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("record.terrane");
+/// use terrane::{Allocator, Choice, Request, StreamSpec};
+///
+/// let opened = terrane::open(&Choice::Host)?;
+/// let alloc = Allocator::new(opened.device.clone())?;
+/// let recorder = terrane::record(&alloc, &path)?;
+/// let stream = opened.device.create_stream(StreamSpec::default())?;
+/// drop(alloc.buffer(&Request::new(1 << 20, stream))?);
+/// assert!(recorder.finish()?.events > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The system's, when the file cannot be made.
+pub fn record(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder> {
+    let device = alloc.device();
+    let info = device.info();
+    let heaps = device.caps().heaps.iter();
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
+    let meta = Meta {
+        program: program.to_string_lossy().into_owned(),
+        allocator: format!("terrane {}", env!("CARGO_PKG_VERSION")),
+        device: format!("{}: {}", info.backend, info.name),
+        device_bytes: heaps.map(|heap| heap.total).max().unwrap_or(0),
+        started_ns: device.now_ns(),
+        ..Meta::default()
+    };
+    Recorder::attach(alloc, path.as_ref(), meta)
+}
+
+/// Records into the file that the environment variable [`RECORD_VARIABLE`] names, if it is set:
+/// what a program calls once to have recording built in and off.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_from_env(alloc: &Allocator) -> io::Result<Option<Recorder>> {
+    let Some(path) = std::env::var_os(RECORD_VARIABLE).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let path = path.to_string_lossy().replace("{pid}", &std::process::id().to_string());
+    record(alloc, path).map(Some)
+}

@@ -1,0 +1,147 @@
+//! What is there, folded from events.
+
+use std::collections::{BTreeMap, VecDeque};
+use terrane_core::event::{Event, EventKind};
+
+/// A block that is live, or freed and still in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// The event that made it, at its place and size now.
+    pub made: Event,
+    /// True when it was freed and its completion is still to come.
+    pub pending: bool,
+}
+
+/// A segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentState {
+    /// Bytes.
+    pub bytes: u64,
+    /// Memory class.
+    pub class: u8,
+}
+
+/// Everything that is there at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeapState {
+    /// Number of the last event folded.
+    pub sequence: u64,
+    /// Its time, nanoseconds of the allocator's clock.
+    pub time_ns: u64,
+    /// By handle.
+    pub blocks: BTreeMap<u64, LiveBlock>,
+    /// By the number of their space.
+    pub segments: BTreeMap<u64, SegmentState>,
+    /// Memory objects for pages: bytes by number.
+    pub objects: BTreeMap<u64, u64>,
+    /// The allocator's limit, once one was set.
+    pub limit: Option<u64>,
+    /// Freed blocks, by class, in the order of their frees: completions of several at once say
+    /// only how many bytes.
+    pending: BTreeMap<u8, VecDeque<u64>>,
+}
+
+impl HeapState {
+    /// Nothing, as of after the event with this number.
+    #[must_use]
+    pub fn empty_after(sequence: u64) -> Self {
+        Self { sequence, ..Self::default() }
+    }
+
+    /// Bytes of segments and of memory objects for pages.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        let segments = self.segments.values().map(|segment| segment.bytes);
+        segments.chain(self.objects.values().copied()).fold(0, u64::saturating_add)
+    }
+
+    /// Takes one event in. `completed` is told of every block whose free completes.
+    pub fn apply(&mut self, event: &Event, completed: &mut dyn FnMut(u64)) {
+        self.sequence = event.sequence;
+        self.time_ns = self.time_ns.max(event.time_ns);
+        let is = |kind| event.is(kind);
+        if is(EventKind::Alloc) {
+            self.blocks.insert(event.handle, LiveBlock { made: *event, pending: false });
+        } else if is(EventKind::FreeRequested) {
+            if let Some(block) = self.blocks.get_mut(&event.handle) {
+                block.pending = true;
+                self.pending.entry(event.class()).or_default().push_back(event.handle);
+            }
+        } else if is(EventKind::FreeCompleted) {
+            self.complete(event, completed);
+        } else if is(EventKind::Resized) {
+            if let Some(block) = self.blocks.get_mut(&event.handle) {
+                block.made = block.made.a(event.a).b(event.b);
+            }
+        } else if is(EventKind::MoveSubmitted) {
+            if let Some(block) = self.blocks.get_mut(&event.handle) {
+                block.made = block.made.c(event.c);
+            }
+        } else if is(EventKind::SegmentEnd) {
+            self.segments.insert(event.a, SegmentState { bytes: event.b, class: event.class() });
+        } else if is(EventKind::SegmentReleased) {
+            self.segments.remove(&event.a);
+        } else if is(EventKind::PageCreated) {
+            self.objects.insert(event.a, event.b);
+        } else if is(EventKind::PageReleased) {
+            self.objects.remove(&event.a);
+        } else if is(EventKind::LimitSet) {
+            self.limit = Some(event.b);
+        }
+    }
+
+    fn complete(&mut self, event: &Event, completed: &mut dyn FnMut(u64)) {
+        let queue = self.pending.entry(event.class()).or_default();
+        if event.handle != 0 {
+            // The last one, as a rule: its free was requested one event before.
+            if let Some(at) = queue.iter().rposition(|handle| *handle == event.handle) {
+                queue.remove(at);
+            }
+            if self.blocks.remove(&event.handle).is_some() {
+                completed(event.handle);
+            }
+            return;
+        }
+        let mut left = event.b;
+        let blocks = &mut self.blocks;
+        queue.retain(|handle| {
+            let bytes = blocks.get(handle).map_or(0, |block| block.made.b);
+            if bytes > left {
+                return true;
+            }
+            left -= bytes;
+            if blocks.remove(handle).is_some() {
+                completed(*handle);
+            }
+            false
+        });
+    }
+
+    /// Events that make this state out of nothing: a keyframe.
+    #[must_use]
+    pub fn to_events(&self) -> Vec<Event> {
+        let time = |mut event: Event| {
+            event.time_ns = self.time_ns;
+            event
+        };
+        let mut events = Vec::new();
+        events.extend(self.limit.map(|bytes| time(Event::new(EventKind::LimitSet).b(bytes))));
+        for (&space, segment) in &self.segments {
+            let event = Event::new(EventKind::SegmentEnd).a(space).b(segment.bytes);
+            events.push(time(event.of(segment.class, 0)));
+        }
+        for (&object, &bytes) in &self.objects {
+            events.push(time(Event::new(EventKind::PageCreated).a(object).b(bytes)));
+        }
+        events.extend(self.blocks.values().map(|block| block.made));
+        for handle in self.pending.values().flatten() {
+            if let Some(LiveBlock { made, pending: true }) = self.blocks.get(handle) {
+                let event = Event::new(EventKind::FreeRequested).handle(*handle).a(made.a);
+                let event = event.b(made.b).of(made.class(), made.tag());
+                events.push(time(event.on(made.stream(), made.site())));
+            }
+        }
+        events.iter_mut().for_each(|event| event.sequence = self.sequence);
+        events
+    }
+}

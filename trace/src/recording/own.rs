@@ -1,0 +1,323 @@
+//! From our own trace file to a [`Recording`].
+
+use super::{Format, OpenError, Recording};
+use crate::file::{ChunkKind, Ending, FileError, HeapState, TextKind, TraceFile};
+use crate::model::{SegmentEvent, SegmentOp};
+use crate::snapshot::{
+    Attempt, Block, BlockState, Frame, Gaps, History, Origin, Segment, SegmentChange, Snapshot,
+    StackId,
+};
+use crate::{Op, Reason, TraceBuilder};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use terrane_core::event::{Event, EventKind};
+
+pub(super) fn open(
+    path: &Path,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Recording, OpenError> {
+    let mut file = TraceFile::open(path)?;
+    let mut snapshot = Snapshot::default();
+    let sites = sites(&mut file, &mut snapshot)?;
+    let mut walk = Walk::new(sites);
+    let mut ending = file.ending();
+    let chunks = file.chunks().to_vec();
+    for chunk in chunks {
+        if progress(chunk.offset).is_break() {
+            return Err(OpenError::Cancelled);
+        }
+        let is_keyframe = chunk.kind() == ChunkKind::Keyframe;
+        if !is_keyframe && chunk.kind() != ChunkKind::Events {
+            continue;
+        }
+        match file.events(chunk) {
+            Ok(events) if is_keyframe => walk.keyframe(chunk.first, &events)?,
+            Ok(events) => events.iter().try_for_each(|event| walk.take(event))?,
+            Err(FileError::Chunk { offset }) => {
+                ending = Ending::Damaged(offset);
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let lacks = lacks(ending, &walk);
+    snapshot.segments = segments(&walk.state, &walk.sites);
+    let most = walk.state.blocks.values().map(|block| block.made.stream()).max();
+    let streams = walk.streams.max(most.unwrap_or(0));
+    snapshot.streams = (0..=u64::from(streams.min(1 << 16))).collect();
+    let histories = vec![walk.finish()];
+    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, lacks })
+}
+
+/// One stack of one frame for every call site.
+fn sites<R: std::io::Read + std::io::Seek>(
+    file: &mut TraceFile<R>,
+    snapshot: &mut Snapshot,
+) -> Result<HashMap<u32, StackId>, OpenError> {
+    let mut sites = HashMap::new();
+    for text in file.texts()?.into_iter().filter(|text| text.kind == TextKind::Site) {
+        let (path, line) = match text.text.rsplit_once(':') {
+            Some((path, line)) => (path, line.parse().unwrap_or(0)),
+            None => (text.text.as_str(), 0),
+        };
+        let path = if line == 0 { text.text.as_str() } else { path };
+        let (file, name) = (snapshot.strings.intern(path), snapshot.strings.intern(""));
+        let frame = snapshot.stacks.intern_frame(Frame { file, name, line });
+        let stack = snapshot.stacks.intern_stack(vec![frame]);
+        sites.extend(stack.map(|stack| (text.number, stack)));
+    }
+    snapshot.stacks.seal();
+    Ok(sites)
+}
+
+fn lacks(ending: Ending, walk: &Walk) -> Vec<String> {
+    let mut lacks = Vec::new();
+    match ending {
+        Ending::Finished => {}
+        Ending::Cut(at) => lacks.push(format!(
+            "the file was not finished: it is read up to byte {at}; what was not written yet, at \
+             most the last second, is lost"
+        )),
+        Ending::Damaged(at) => {
+            lacks.push(format!("the file is damaged at byte {at}; what comes before is read"));
+        }
+    }
+    if walk.lost > 0 {
+        lacks.push(format!("{} events were lost: the recorder did not keep up", walk.lost));
+    }
+    if walk.gaps.earlier_blocks > 0 {
+        let count = walk.gaps.earlier_blocks;
+        lacks.push(format!("{count} blocks are from before the recording began"));
+    }
+    lacks
+}
+
+/// Segments at the end, with addresses that tell spaces apart.
+fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = state
+        .segments
+        .iter()
+        .map(|(&space, segment)| Segment {
+            address: base(space),
+            total_bytes: segment.bytes,
+            ..Segment::default()
+        })
+        .collect();
+    if !state.objects.is_empty() {
+        let total_bytes = state.objects.values().sum();
+        segments.push(Segment { address: PAGES, total_bytes, ..Segment::default() });
+    }
+    for block in state.blocks.values() {
+        let event = &block.made;
+        let space = u64::from(event.space());
+        let Some(segment) = segments.iter_mut().find(|segment| segment.address == base(space))
+        else {
+            continue;
+        };
+        let state = if block.pending { BlockState::PendingFree } else { BlockState::Allocated };
+        segment.blocks.push(Block {
+            address: address(event),
+            bytes: event.b,
+            requested_bytes: Some(event.a),
+            state,
+            stack: sites.get(&event.site()).copied(),
+        });
+        segment.active_bytes += event.b;
+        segment.allocated_bytes += if block.pending { 0 } else { event.b };
+        segment.stream = event.stream();
+    }
+    segments.iter_mut().for_each(|s| s.blocks.sort_by_key(|block| block.address));
+    segments
+}
+
+/// Spaces lie 2^40 bytes apart; a file has offsets, and no addresses of the device.
+fn base(space: u64) -> u64 {
+    ((space & 0xffff) + 1) << 40
+}
+
+const PAGES: u64 = 1 << 60;
+
+fn address(event: &Event) -> u64 {
+    base(event.space().into()).wrapping_add(event.c)
+}
+
+#[derive(Clone, Copy)]
+struct Live {
+    bytes: u64,
+    stream: u32,
+    requested: bool,
+}
+
+/// Folds events into a history.
+struct Walk {
+    sites: HashMap<u32, StackId>,
+    state: HeapState,
+    builder: TraceBuilder,
+    live: HashMap<u64, Live>,
+    blocks: Vec<Origin>,
+    attempts: Vec<Attempt>,
+    segments: Vec<SegmentChange>,
+    gaps: Gaps,
+    start_ns: Option<u64>,
+    last_sequence: Option<u64>,
+    lost: u64,
+    streams: u32,
+    begun: bool,
+}
+
+impl Walk {
+    fn new(sites: HashMap<u32, StackId>) -> Self {
+        Self {
+            sites,
+            state: HeapState::default(),
+            builder: TraceBuilder::new(),
+            live: HashMap::new(),
+            blocks: Vec::new(),
+            attempts: Vec::new(),
+            segments: Vec::new(),
+            gaps: Gaps::default(),
+            start_ns: None,
+            last_sequence: None,
+            lost: 0,
+            streams: 0,
+            begun: false,
+        }
+    }
+
+    /// A keyframe tells nothing new, unless it is the first or follows a gap.
+    fn keyframe(&mut self, sequence: u64, events: &[Event]) -> Result<(), Reason> {
+        let expected = self.last_sequence.unwrap_or(0);
+        let is_start = !self.begun;
+        if !is_start && sequence <= expected {
+            return Ok(());
+        }
+        if !is_start {
+            self.lost += sequence - expected;
+        }
+        // After a gap: what is not in the new state was freed meanwhile.
+        let there: std::collections::HashSet<u64> = events.iter().map(|e| e.handle).collect();
+        let mut gone: Vec<u64> =
+            self.live.keys().copied().filter(|handle| !there.contains(handle)).collect();
+        gone.sort_unstable();
+        for handle in gone {
+            self.gaps.frees_missing += 1;
+            self.complete(handle)?;
+        }
+        self.state = HeapState::empty_after(sequence);
+        for event in events {
+            if !(event.is(EventKind::Alloc) && self.live.contains_key(&event.handle)) {
+                self.record(event)?;
+            }
+            self.state.apply(event, &mut |_| {});
+        }
+        if is_start {
+            self.gaps.earlier_blocks = self.blocks.len() as u64;
+            self.gaps.earlier_bytes = self.live.values().map(|live| live.bytes).sum();
+        }
+        self.last_sequence = Some(sequence);
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), Reason> {
+        self.begun = true;
+        let expected = self.last_sequence.map_or(event.sequence, |last| last + 1);
+        self.lost += event.sequence.saturating_sub(expected);
+        self.last_sequence = Some(event.sequence);
+        self.record(event)?;
+        let mut completed = Vec::new();
+        self.state.apply(event, &mut |handle| completed.push(handle));
+        completed.into_iter().try_for_each(|handle| self.complete(handle))
+    }
+
+    fn time_us(&mut self, event: &Event) -> u64 {
+        let start = *self.start_ns.get_or_insert(event.time_ns);
+        event.time_ns.saturating_sub(start) / 1000
+    }
+
+    fn record(&mut self, event: &Event) -> Result<(), Reason> {
+        let time = self.time_us(event);
+        if event.is(EventKind::Alloc) {
+            self.alloc(event, time)?;
+        } else if event.is(EventKind::FreeRequested) {
+            self.request(event.handle, time)?;
+        } else if event.is(EventKind::Resized) {
+            self.complete(event.handle)?;
+            if let Some(block) = self.state.blocks.get(&event.handle).copied() {
+                self.alloc(&block.made.a(event.a).b(event.b), time)?;
+            }
+        } else if event.is(EventKind::OutOfMemory) {
+            self.attempts.push(Attempt {
+                before_event: self.builder.len(),
+                entry: self.builder.len(),
+                bytes: event.a,
+                stream: event.stream(),
+                device_free: event.c,
+                stack: self.sites.get(&event.site()).copied(),
+            });
+        } else {
+            self.segment(event);
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, event: &Event) {
+        let (op, address) = if event.is(EventKind::SegmentEnd) {
+            (SegmentOp::Alloc, base(event.a))
+        } else if event.is(EventKind::SegmentReleased) {
+            (SegmentOp::Free, base(event.a))
+        } else if event.is(EventKind::PageCreated) {
+            (SegmentOp::Map, PAGES.wrapping_add(event.a))
+        } else if event.is(EventKind::PageReleased) {
+            (SegmentOp::Unmap, PAGES.wrapping_add(event.a))
+        } else {
+            return;
+        };
+        let change = SegmentEvent { op, address, bytes: event.b, stream: event.stream() };
+        let at = self.builder.len();
+        self.segments.push(SegmentChange { before_event: at, entry: at, event: change });
+    }
+
+    fn alloc(&mut self, event: &Event, time: u64) -> Result<(), Reason> {
+        self.complete(event.handle)?;
+        let live = Live { bytes: event.a.max(1), stream: event.stream(), requested: false };
+        self.streams = self.streams.max(live.stream);
+        self.builder.push(Op::Alloc, time, event.handle, live.bytes, live.stream)?;
+        self.live.insert(event.handle, live);
+        let stack = self.sites.get(&event.site()).copied();
+        self.blocks.push(Origin { address: address(event), stack });
+        Ok(())
+    }
+
+    fn request(&mut self, handle: u64, time: u64) -> Result<(), Reason> {
+        let Some(live) = self.live.get_mut(&handle) else { return Ok(()) };
+        if !std::mem::replace(&mut live.requested, true) {
+            let live = *live;
+            self.builder.push(Op::FreeRequested, time, handle, live.bytes, live.stream)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, handle: u64) -> Result<(), Reason> {
+        let start = self.start_ns.unwrap_or(0);
+        let time = self.state.time_ns.saturating_sub(start) / 1000;
+        self.request(handle, time)?;
+        let Some(live) = self.live.remove(&handle) else { return Ok(()) };
+        self.builder.push(Op::FreeCompleted, time, handle, live.bytes, live.stream)?;
+        Ok(())
+    }
+
+    fn finish(self) -> History {
+        let entries = vec![u32::MAX; self.builder.len()];
+        History {
+            device: 0,
+            start_us: 0,
+            trace: self.builder.finish(),
+            blocks: self.blocks,
+            attempts: self.attempts,
+            segments: self.segments,
+            entries,
+            gaps: self.gaps,
+        }
+    }
+}
