@@ -247,6 +247,12 @@ pub enum Error {
     /// A callback of the user's panicked; the allocator is sound, the request was not served.
     #[error("a hook panicked: the request was given up")]
     HookPanicked,
+    /// The configuration switches moves off. Permanent for this allocator.
+    #[error("moves are switched off: set `Config::moves` to have blocks moved")]
+    MovesOff,
+    /// A moved block's checksum differed, so nothing is moved any more. Permanent.
+    #[error("moving has stopped, since a moved block's checksum differed: see the pass's report")]
+    MovesStopped,
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

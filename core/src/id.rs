@@ -235,6 +235,12 @@ impl<T> Table<T> {
         }
     }
 
+    /// Slots ever handed out: every key's index is below this.
+    pub fn slots(&self) -> u32 {
+        let full = self.chunks.len().saturating_sub(1) * CHUNK_LEN;
+        (full + self.chunks.last().map_or(0, Vec::len)) as u32
+    }
+
     /// All entries, by slot number.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.chunks.iter().flatten().enumerate().filter_map(|(index, slot)| match &slot.content {

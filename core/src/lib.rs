@@ -8,11 +8,12 @@
 //! | L1 | [`range`], [`event`], [`stats`] |
 //! | L2 | [`device`] |
 //! | L3 | [`request`](Request), [`pages`], [`budget`](Limit), [`pool`](Growth) |
-//! | L4 | [`Allocator`] |
+//! | L4 | [`compact`], [`Allocator`] |
 #![deny(unsafe_code)]
 
 mod allocator;
 mod budget;
+pub mod compact;
 pub mod device;
 pub mod error;
 pub mod event;
@@ -28,9 +29,10 @@ pub mod stats;
 pub mod units;
 
 pub use allocator::{
-    Allocation, Allocator, BlockInfo, BlockView, Budget, Buffer, Charge, Config, Frame, Graph,
-    Handle, HeapReport, Leak, Mapped, Pin, Prefer, Raw, Resolved, Reuse, Scrub, Section,
-    SectionPeaks, SegmentInfo, Slice, Snapshot, Submission,
+    Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Compactor, Config,
+    Corrupt, Frame, Graph, Handle, HeapReport, Leak, Mapped, Offer, PassReport, Pin, Prefer,
+    Progress, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice, Snapshot,
+    Submission,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

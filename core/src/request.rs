@@ -54,6 +54,7 @@ pub struct Request<'a> {
     pub(crate) dedicated: bool,
     pub(crate) exportable: bool,
     pub(crate) usage: u64,
+    pub(crate) raw_handle: bool,
 }
 
 impl<'a> Request<'a> {
@@ -74,6 +75,7 @@ impl<'a> Request<'a> {
             dedicated: false,
             exportable: false,
             usage: 0,
+            raw_handle: false,
         }
     }
 
@@ -130,6 +132,14 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn dedicated(self, dedicated: bool) -> Self {
         Self { dedicated, ..self }
+    }
+
+    /// Whether the program keeps the block's address or API object beyond guards and submissions.
+    /// Compaction then leaves the block alone, unless a pass offers the move to the program and
+    /// it agrees: see [`Compactor::offers`](crate::Compactor::offers).
+    #[must_use]
+    pub const fn raw_handle(self, kept: bool) -> Self {
+        Self { raw_handle: kept, ..self }
     }
 
     /// Whether other processes or APIs may import the block's memory; it is then never moved.

@@ -37,6 +37,25 @@ impl Counter {
     }
 }
 
+/// What compaction has done since the allocator was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveStats {
+    /// Passes begun.
+    pub passes: u64,
+    /// Blocks whose copy was submitted and whose address has changed.
+    pub moves: u64,
+    /// Bytes of those blocks.
+    pub bytes: u64,
+    /// Moves whose copies are known to be done.
+    pub committed: u64,
+    /// Moves given up before the address changed.
+    pub cancelled: u64,
+    /// Moves of blocks that were freed meanwhile.
+    pub dropped: u64,
+    /// Moves whose checksums differ.
+    pub corrupt: u64,
+}
+
 /// Live blocks: how many, and their bytes before and after rounding.
 ///
 /// `requested <= allocated` at every moment; over a whole allocator or kind also
@@ -107,6 +126,8 @@ pub struct Stats {
     pub retries: u64,
     /// Times a request returned points to wait for.
     pub waits: u64,
+    /// Blocks moved by compaction.
+    pub moves: MoveStats,
 }
 
 /// One memory kind's part.

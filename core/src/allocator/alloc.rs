@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{DeviceError, Error, Feature};
 use crate::event::{Event, EventKind, Why};
 use crate::point::Points;
-use crate::pool::{Grabbed, PoolKey, Room, SMALL_MAX};
+use crate::pool::{Grabbed, PoolKey, Room};
 use crate::request::{Layout, Request, Tag};
 use crate::units::Align;
 
@@ -22,6 +22,8 @@ pub(crate) struct Asked<'a> {
     pub site: &'static Location<'static>,
     /// The private pool of the graph being captured on the request's stream.
     pub graph: Option<u32>,
+    /// Requests up to this size have segments of their own.
+    pub small_max: u64,
 }
 
 /// A range taken for a request, not yet a block.
@@ -66,7 +68,8 @@ impl Inner {
         let request = if self.config.guard { &guarded } else { request };
         let layout = self.layout(request)?;
         let graph = self.graph_of(request.stream)?;
-        let asked = Asked { request, layout, site, graph };
+        let small_max = self.config.small_max;
+        let asked = Asked { request, layout, site, graph, small_max };
         if self.config.guard {
             self.release_freed()?;
         }
@@ -154,7 +157,7 @@ impl Inner {
             pool: number,
             tag: request.tag,
             holds: 0,
-            flags: initial_flags(request, &waits, foreign),
+            flags: initial_flags(request, &waits, foreign) | align_flag(asked.layout.align),
         };
         let Some(key) = state.blocks.insert(block) else {
             let ms = state.clock.ms();
@@ -199,14 +202,13 @@ impl Inner {
     }
 
     fn clear(&self, allocation: &Allocation, request: &Request<'_>) -> Result<(), Error> {
-        let place = {
-            let state = self.lock();
-            let block = state.block(allocation.handle.key)?;
-            state.pool(block).place(block.node)
-        };
-        self.device.wait_on_stream(request.stream, allocation.waits.as_slice())?;
-        let point = self.device.fill(request.stream, place, allocation.bytes, 0)?;
-        self.record_use(allocation.handle, &Points::one(point))
+        // Held, so that no pass moves it before the fill is known as a use.
+        let place = self.lock().hold(allocation.handle.key)?.place;
+        let waited = self.device.wait_on_stream(request.stream, allocation.waits.as_slice());
+        let filled =
+            waited.and_then(|()| self.device.fill(request.stream, place, allocation.bytes, 0));
+        self.unhold(&[allocation.handle.key], filled.ok());
+        Ok(filled.map(|_| ())?)
     }
 }
 
@@ -215,18 +217,25 @@ impl Asked<'_> {
     pub(super) fn key(&self, class: crate::device::ClassId) -> PoolKey {
         PoolKey {
             class,
-            small: self.layout.bytes <= SMALL_MAX,
+            small: self.layout.bytes <= self.small_max,
             exportable: self.request.exportable,
             graph: self.graph,
         }
     }
 }
 
-fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u8 {
-    let movable = request.movable && !request.exportable;
+/// The alignment as a block keeps it in its flags.
+const fn align_flag(align: Align) -> u16 {
+    let power = align.get().trailing_zeros();
+    (if power < 15 { power as u16 } else { 15 }) << flag::ALIGN_SHIFT
+}
+
+fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u16 {
+    let movable = request.movable && !request.exportable && !request.dedicated;
     let foreign = if foreign { flag::FOREIGN } else { 0 };
     foreign
         | (if movable { flag::MOVABLE } else { 0 })
+        | (if request.raw_handle { flag::RAW } else { 0 })
         | if waits.is_empty() { 0 } else { flag::HAS_WAITS }
 }
 

@@ -1,9 +1,10 @@
 //! How an allocator behaves. Every knob says what zero or `None` means.
 
 use crate::budget::Limit;
+use crate::compact::Verify;
 use crate::device::{Caps, ClassId};
 use crate::event::RecorderMode;
-use crate::pool::Growth;
+use crate::pool::{Growth, SMALL_MAX};
 use crate::units::MIB;
 
 /// Which freed memory counts as ready for another stream.
@@ -75,6 +76,21 @@ pub struct Config {
     /// first access past a block or after its free, and memory checkers see the bounds of blocks.
     /// Slow: driver calls at every request.
     pub guard: bool,
+    /// Requests of up to this many bytes have segments of their own, so that small blocks that
+    /// live long do not split the room of large ones. 0 keeps all in common.
+    pub small_max: u64,
+    /// Whether blocks may be moved at all: the off switch of compaction.
+    pub moves: bool,
+    /// Whether a request that finds no room may have blocks moved for it, before the hooks are
+    /// asked.
+    pub compact_on_shortage: bool,
+    /// External fragmentation above which [`maintain`](crate::Allocator::maintain) moves blocks
+    /// in the background; `None` for never.
+    pub idle_compaction: Option<f64>,
+    /// The most bytes that one call of [`maintain`](crate::Allocator::maintain) moves.
+    pub idle_bytes: u64,
+    /// Which moves are checked by checksums.
+    pub verify_moves: Verify,
     /// The priority given to segments, 0.0 to 1.0, where the device knows priorities.
     pub priority: f32,
     /// The generation that handles start with: 1, or near 2^32 in tests of what comes after.
@@ -105,6 +121,12 @@ impl Config {
             fall_back: true,
             recorder: RecorderMode::default(),
             guard: false,
+            small_max: SMALL_MAX,
+            moves: true,
+            compact_on_shortage: true,
+            idle_compaction: None,
+            idle_bytes: 64 * MIB,
+            verify_moves: Verify::default(),
             priority: 0.5,
             first_generation: 1,
         }

@@ -124,7 +124,7 @@ impl Inner {
             // `mark` takes at most a leaf lock and makes no driver call.
             points.insert(self.device.mark(block.stream)?);
         }
-        if block.holds > 0 {
+        if block.holds > 0 || block.has(flag::MOVING | flag::SLIDING) {
             state.pool_mut(&block).add_uses(block.node, &points);
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             return Ok(());
@@ -275,6 +275,7 @@ impl State {
             .flat_map(|pool| pool.awaited_points())
             .collect();
         points.extend(self.retired_views.iter().flat_map(|view| view.uses.iter()));
+        points.extend(self.moves.awaited_points());
         points.retain(|point| point.value != SyncPoint::NEVER);
         points.sort_unstable();
         points.dedup();

@@ -167,6 +167,9 @@ impl Inner {
         let limit = self.caps().max_plain_bytes;
         let request = crate::request::Request::new(bytes, block.stream);
         let Layout { bytes: rounded, .. } = request.layout(self.caps().binding_align, limit)?;
+        if block.has(super::state::flag::MOVING | super::state::flag::SLIDING) {
+            return Err(Error::NoRoomToGrow);
+        }
         let pool = state.pool(&block);
         let before = pool.bytes(block.node);
         if rounded <= before {

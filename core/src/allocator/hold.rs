@@ -89,9 +89,7 @@ impl Allocator {
     /// [`Error::UseAfterFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`].
     pub fn pin(&self, handle: Handle) -> Result<Pin, Error> {
         let key = handle.key_for(self.inner.id)?;
-        let mut state = self.inner.lock();
-        let at = state.hold(key)?;
-        drop(state);
+        let at = self.inner.lock_still(key).hold(key)?;
         Ok(Pin { alloc: self.clone(), key, at })
     }
 
@@ -117,7 +115,7 @@ impl Allocator {
         let access = access.ok_or(DeviceError::Unsupported(Feature::HostMapping))?;
         let key = handle.key_for(self.inner.id)?;
         let (at, uses) = {
-            let mut state = self.inner.lock();
+            let mut state = self.inner.lock_still(key);
             if state.block(key)?.holds > 0 {
                 return Err(Error::Held);
             }
@@ -171,7 +169,8 @@ impl Inner {
             if let Some(point) = point {
                 state.pool_mut(&block).add_use(block.node, point);
             }
-            if block.holds == 0 && block.has(flag::FREE_LATER) {
+            let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
+            if is_over && block.has(flag::FREE_LATER) {
                 views.extend(state.release(key, Points::NONE));
             }
         }
@@ -211,6 +210,10 @@ impl State {
             return Err(Error::Held);
         }
         block.holds += 1;
+        if block.has(flag::MOVING) {
+            // Its copy is on its way and may miss what the holder writes.
+            block.flags |= flag::TOUCHED;
+        }
         let block = *block;
         let pool = self.pool(&block);
         Ok(Resolved {

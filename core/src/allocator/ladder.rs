@@ -28,7 +28,7 @@ impl Inner {
     /// Serves a request that found no hole at once.
     pub(super) fn climb(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
         let deadline = self.deadline(asked);
-        let mut hooked = false;
+        let (mut compacted, mut hooked) = (false, false);
         loop {
             let refusal = match self.climb_once(asked) {
                 Ok(allocation) => return Ok(self.note_retry(allocation)),
@@ -40,6 +40,12 @@ impl Inner {
             }
             if self.await_in_flight() || self.await_work(asked, deadline)? {
                 continue;
+            }
+            if !compacted {
+                compacted = true;
+                if self.compact_for(asked)? {
+                    continue;
+                }
             }
             if !hooked && self.ask_hooks(asked)? {
                 hooked = true;
@@ -89,7 +95,7 @@ impl Inner {
         }
     }
 
-    fn rung(&self, asked: &Asked<'_>, rung: Rung) {
+    pub(super) fn rung(&self, asked: &Asked<'_>, rung: Rung) {
         let mut state = self.lock();
         let event = Event::new(EventKind::Rung).a(rung as u64).b(asked.layout.bytes);
         state.event(event.on(asked.request.stream.0, 0));
@@ -151,11 +157,13 @@ impl Inner {
             *known = (*known).max(value);
         }
         state.reap_known();
+        let moved = state.take_finished_moves();
         let views = state.take_finished_views();
         drop(state);
         for view in views {
             self.device.destroy_view(view)?;
         }
+        self.settle_moves(moved)?;
         self.run_deferred();
         Ok(())
     }
@@ -168,8 +176,7 @@ impl Inner {
             return false;
         }
         state.waiting += 1;
-        let wait = self.changed.wait_timeout(state, Duration::from_secs(10));
-        wait.unwrap_or_else(std::sync::PoisonError::into_inner).0.waiting -= 1;
+        state.wait(&self.changed, Duration::from_secs(10)).waiting -= 1;
         true
     }
 

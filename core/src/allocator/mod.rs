@@ -18,6 +18,8 @@ mod hold;
 mod hooks;
 mod intern;
 mod ladder;
+mod lock;
+mod moving;
 mod raw;
 mod report;
 mod state;
@@ -25,7 +27,7 @@ mod submission;
 mod trim;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 pub use buffer::Buffer;
 pub use config::{Config, Prefer, Reuse, Scrub};
@@ -34,6 +36,7 @@ pub use graph::Graph;
 pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
 pub use heaps::HeapReport;
 pub use hold::{Mapped, Pin};
+pub use moving::{Answer, Compactor, Corrupt, Offer, PassReport, Progress};
 pub use raw::Raw;
 pub use report::{BlockView, Budget, Charge, Section, SegmentInfo, Snapshot};
 pub use state::SectionPeaks;
@@ -47,6 +50,7 @@ use crate::id::Table;
 use crate::stats::TagStats;
 
 use hooks::Hooks;
+use lock::Locked;
 use state::{Clock, Counters, ForeignCache, State};
 
 /// An allocator over one device: pooled, stream-ordered, observable. Cloning gives another name
@@ -67,6 +71,8 @@ pub(crate) struct Inner {
     /// Distinguishes handles of different allocators in this process.
     pub id: u32,
     state: Mutex<State>,
+    /// How long the lock is held, where somebody wants to know.
+    pub watch: lock::Watch,
     /// Told when device calls end and when blocks are freed.
     pub changed: Condvar,
     pub hooks: Hooks,
@@ -104,6 +110,7 @@ impl Allocator {
             by_key: rustc_hash::FxHashMap::default(),
             budget: Accounts::new(&limits, device.caps().max_memory_objects),
             counters,
+            moves: moving::Moves::default(),
             ring: Ring::new(config.recorder),
             sites: intern::Sites::new(),
             names: intern::Names::default(),
@@ -127,6 +134,7 @@ impl Allocator {
             config,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(state),
+            watch: lock::Watch::default(),
             changed: Condvar::new(),
             hooks: Hooks::default(),
         };
@@ -169,13 +177,14 @@ impl Allocator {
 impl Inner {
     /// The state, locked. A panic under the lock can only come from a bug; the state is then used
     /// as it is, rather than making every later free fail.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> Locked<'_> {
+        let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked::new(guard, self.watch.start(&*self.device))
     }
 
     /// Lets go of the lock and tells the threads that wait for a change, if any do. Telling is a
     /// system call, which nobody on the usual way should pay for.
-    pub fn unlock_and_tell(&self, state: MutexGuard<'_, State>) {
+    pub fn unlock_and_tell(&self, state: Locked<'_>) {
         let waiting = state.waiting;
         drop(state);
         if waiting > 0 {

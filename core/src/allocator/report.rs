@@ -308,6 +308,7 @@ impl State {
             out_of_memory: counters.out_of_memory,
             retries: counters.retries,
             waits: counters.waits,
+            moves: self.moves.stats,
         }
     }
 
@@ -407,7 +408,8 @@ impl State {
         if live != self.blocks.len() {
             return Err(format!("INV-ALLOC-2: {live} live ranges, {} blocks", self.blocks.len()));
         }
-        let active = allocated + self.pools.iter().map(Pool::pending).sum::<u64>();
+        let pending = self.pools.iter().map(Pool::pending).sum::<u64>();
+        let active = allocated + pending + self.moves.bytes_held;
         let reserved = self.pools.iter().map(|pool| pool.reserved.current).sum();
         let counters = &self.counters;
         equal("INV-ALLOC-3", "requested", requested, counters.total.requested.current)?;
@@ -435,8 +437,10 @@ impl Drop for Inner {
             .iter()
             .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
             .filter(|point| point.value != SyncPoint::NEVER)
+            .chain(state.moves.awaited_points())
             .collect();
         let views: Vec<_> = state.views.values().copied().collect();
+        let copy_streams: Vec<_> = state.moves.streams.iter().flatten().copied().collect();
         let spaces: Vec<_> = state
             .pools
             .iter()
@@ -446,6 +450,9 @@ impl Drop for Inner {
         let _ = self.wait_all(&live, std::time::Duration::from_secs(10), 0);
         for view in views {
             let _ = self.device.destroy_view(view);
+        }
+        for stream in copy_streams {
+            let _ = self.device.retire_stream(stream);
         }
         for space in spaces {
             let _ = self.device.release_plain(space);

@@ -16,23 +16,37 @@ use crate::size_class::{SizeClass, class_of};
 use crate::stats::{Counter, KindStats, TagStats, Usage};
 
 use super::intern::{Names, Sites};
+use super::moving::Moves;
 
 /// Bits of [`Block::flags`].
 pub(crate) mod flag {
     /// Compaction may move it.
-    pub const MOVABLE: u8 = 1;
+    pub const MOVABLE: u16 = 1;
     /// Freed while held: the free completes when the last hold ends.
-    pub const FREE_LATER: u8 = 2;
+    pub const FREE_LATER: u16 = 2;
     /// There are points to wait for before its first use.
-    pub const HAS_WAITS: u8 = 4;
+    pub const HAS_WAITS: u16 = 4;
     /// An API object is made over it.
-    pub const HAS_VIEW: u8 = 8;
+    pub const HAS_VIEW: u16 = 8;
     /// The host sees it through a guard.
-    pub const MAPPED: u8 = 16;
+    pub const MAPPED: u16 = 16;
     /// It was used on other streams than its own.
-    pub const HAS_GUESTS: u8 = 32;
+    pub const HAS_GUESTS: u16 = 32;
     /// Others submit work to its stream too.
-    pub const FOREIGN: u8 = 64;
+    pub const FOREIGN: u16 = 64;
+    /// A captured graph uses its address.
+    pub const CAPTURED: u16 = 128;
+    /// Its copy is being submitted: a free completes when that is over.
+    pub const MOVING: u16 = 256;
+    /// It was resolved while its copy was being submitted: the move is given up.
+    pub const TOUCHED: u16 = 512;
+    /// It is being slid over its own old place: whoever resolves it waits until that is submitted.
+    pub const SLIDING: u16 = 1024;
+    /// The program keeps its raw handle: it moves only when the program says so.
+    pub const RAW: u16 = 2048;
+    /// The alignment of its offset, as a power of two from 0 to 14, in the highest four bits; 15
+    /// for more, when its present offset says how much.
+    pub const ALIGN_SHIFT: u32 = 12;
 }
 
 /// One live block. Its range, uses and size are in the pool's index.
@@ -49,12 +63,24 @@ pub(crate) struct Block {
     pub tag: Tag,
     /// Guards and open submissions that hold it in place.
     pub holds: u16,
-    pub flags: u8,
+    pub flags: u16,
 }
 
 impl Block {
-    pub const fn has(&self, flag: u8) -> bool {
+    pub const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
+    }
+
+    /// What its offset, at present `offset`, has to stay a multiple of.
+    pub const fn align(&self, offset: u64) -> u64 {
+        let power = self.flags >> flag::ALIGN_SHIFT;
+        if power < 15 {
+            1 << power
+        } else if offset == 0 {
+            1 << 40
+        } else {
+            1 << offset.trailing_zeros()
+        }
     }
 }
 
@@ -109,6 +135,7 @@ pub(crate) struct State {
     pub by_key: FxHashMap<PoolKey, u16>,
     pub budget: Accounts,
     pub counters: Counters,
+    pub moves: Moves,
     pub ring: Ring,
     pub sites: Sites,
     pub names: Names,
@@ -273,6 +300,13 @@ impl State {
         }
     }
 
+    /// Counts bytes that are reserved for a move: in use, though no block's.
+    pub fn count_active(&mut self, kind: MemoryKind, bytes: u64) {
+        self.counters.active.add(bytes);
+        self.counters.kinds[kind_index(kind)].active.add(bytes);
+        self.raise_sections();
+    }
+
     /// Counts bytes that no work is ordered before any more, or that a new block has taken over.
     pub fn count_done(&mut self, kind: MemoryKind, bytes: u64) {
         self.counters.active.sub(bytes);
@@ -337,6 +371,7 @@ impl State {
     pub fn awaited_streams(&self) -> Vec<StreamId> {
         let mut streams: Vec<StreamId> =
             self.pools.iter().flat_map(|pool| pool.awaited_points()).map(|p| p.stream).collect();
+        streams.extend(self.moves.awaited_points().map(|p| p.stream));
         streams.extend(self.retired_views.iter().flat_map(|v| v.uses.iter().map(|p| p.stream)));
         streams.sort_unstable();
         streams.dedup();

@@ -21,6 +21,8 @@ pub struct Submission {
     alloc: Allocator,
     stream: StreamId,
     held: Vec<Key>,
+    /// Whether the work becomes part of a graph.
+    captured: bool,
     closed: bool,
 }
 
@@ -80,8 +82,12 @@ impl Submission {
     pub fn resolve(&mut self, handle: Handle) -> Result<Resolved, Error> {
         let key = handle.key_for(self.alloc.inner.id)?;
         let (at, waits) = {
-            let mut state = self.alloc.inner.lock();
+            let mut state = self.alloc.inner.lock_still(key);
             let at = state.hold(key)?;
+            if self.captured {
+                // The graph replays with this address.
+                state.block_mut(key)?.flags |= flag::CAPTURED;
+            }
             (at, state.waits_on(key, self.stream))
         };
         self.held.push(key);
@@ -124,7 +130,8 @@ impl Drop for Submission {
 impl Allocator {
     /// Opens a submission on a stream.
     pub fn submit(&self, stream: StreamId) -> Submission {
-        Submission { alloc: self.clone(), stream, held: Vec::new(), closed: false }
+        let captured = self.inner.caps().capture && self.inner.device.capture_of(stream).is_some();
+        Submission { alloc: self.clone(), stream, held: Vec::new(), captured, closed: false }
     }
 
     /// Runs a kernel over blocks: resolves them, puts the waits in, submits, marks their use.

@@ -59,6 +59,7 @@ impl Allocator {
         let inner = &self.inner;
         inner.refuse_in_capture()?;
         inner.reap()?;
+        inner.compact_when_idle()?;
         inner.lock().clock.read(&*inner.device);
         let (threshold, min) = (inner.config.release_threshold, inner.config.min_reserved);
         let above = inner.release_idle(|state| {

@@ -50,9 +50,10 @@ pub enum EventKind {
     Name = 17,
     /// A call site is given a number. `a` the number.
     Site = 18,
-    /// A block's destination was reserved. `b` bytes, `c` new offset.
+    /// A block's destination was reserved. `a` its space's number, `b` bytes, `c` new offset.
     MoveReserved = 19,
-    /// A block's copy was submitted and its address has changed. `b` bytes, `c` new offset.
+    /// A block's copy was submitted and its address has changed. `a` the new space's number, `b`
+    /// bytes, `c` new offset.
     MoveSubmitted = 20,
     /// A block's move is complete. `b` bytes.
     MoveCommitted = 21,
@@ -66,6 +67,13 @@ pub enum EventKind {
     PeaksReset = 25,
     /// The limit was changed. `b` bytes.
     LimitSet = 26,
+    /// A pass of moves begins. `a` its number, `b` bytes planned, `c` blocks planned.
+    PassBegin = 27,
+    /// A pass of moves has ended. `a` its number, `b` bytes moved, `c` blocks moved.
+    PassEnd = 28,
+    /// Blocks were not moved. `a` the number of [`Why`](crate::compact::Why), `b` bytes; the block
+    /// in `handle`, or 0 and how many in `c`.
+    MoveRefused = 29,
 }
 
 /// Where the memory of an [`EventKind::Alloc`] came from.

@@ -5,6 +5,7 @@
 //! back. This module knows ranges and segments; who asks, waits and pays is the allocator's.
 
 mod growth;
+mod moves;
 
 use crate::device::{ClassId, HeapId, MemoryKind, Place, Plain, SpaceId};
 use crate::point::{Points, StreamId, SyncPoint};
@@ -28,6 +29,7 @@ pub(crate) struct Part {
 
 pub use growth::Growth;
 pub(crate) use growth::{Situation, segment_sizes};
+pub(crate) use moves::Behind;
 
 /// Requests up to this size share segments of their own, so that small blocks that live long do
 /// not split the room of large ones.

@@ -32,6 +32,7 @@ mod join;
 mod node;
 mod reap;
 mod segment;
+mod slide;
 #[cfg(test)]
 mod tests;
 mod view;

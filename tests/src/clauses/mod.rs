@@ -10,6 +10,7 @@ mod host;
 pub(crate) mod kernels;
 mod loss;
 mod memory;
+mod moves;
 mod paging;
 mod reuse;
 mod streams;
@@ -35,6 +36,7 @@ const AREAS: &[&[Clause]] = &[
     reuse::CLAUSES,
     errors::CLAUSES,
     books::CLAUSES,
+    moves::CLAUSES,
     ending::CLAUSES,
 ];
 

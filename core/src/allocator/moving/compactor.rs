@@ -1,0 +1,373 @@
+//! A pass as its owner sees it: begin, poll, end.
+
+use std::time::Duration;
+
+use crate::compact::{Goal, Limits, Mode, Plan, Why, plan};
+use crate::device::View;
+use crate::error::Error;
+use crate::event::{Event, EventKind};
+use crate::point::SyncPoint;
+
+use super::super::{Allocator, Inner};
+use super::report::PassReport;
+use super::reserve::Batch;
+use super::survey::Survey;
+
+/// Plans made in a row without a move that could be reserved before a pass gives up.
+const IDLE_MAX: u32 = 3;
+/// The longest that the one-call form waits for copies that do not get done.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pass under way: a bounded batch of moves towards a goal. Dropping it ends it.
+///
+/// Moves that are submitted are finished whatever becomes of the pass: their addresses have
+/// changed. What is reserved and not submitted is given back.
+#[derive(Debug)]
+#[must_use = "a pass that is dropped gives up what it has not submitted"]
+pub struct Compactor {
+    pub(super) alloc: Allocator,
+    pub(super) pass: Pass,
+}
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Nothing is left to plan, to submit or to wait for.
+    pub done: bool,
+    /// Submitted moves whose copies are not known to be done.
+    pub under_way: u64,
+    /// Moves reserved and not submitted yet.
+    pub reserved: u64,
+}
+
+/// The state of a pass.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    pub id: u32,
+    /// The pool that is being worked on.
+    pub pool: u16,
+    pub limits: Limits,
+    pub batch: Option<Batch>,
+    pub report: PassReport,
+    /// The point of the last copy.
+    pub last: Option<SyncPoint>,
+    /// API objects that turned out not to be needed.
+    pub unused_views: Vec<View>,
+    goal: Goal,
+    /// Pools still to be worked on, the present one last.
+    targets: Vec<u16>,
+    began_ns: u64,
+    idle: u32,
+    reached: bool,
+    ended: bool,
+}
+
+impl Allocator {
+    /// Begins a pass: plans moves for the goal and reserves their places. Nothing is copied before
+    /// [`poll`](Compactor::poll) or [`submit`](Compactor::submit).
+    ///
+    /// Makes no driver call, and holds the allocator's lock only for short stretches.
+    ///
+    /// # Errors
+    /// [`Error::MovesOff`] where the configuration switches moves off; [`Error::MovesStopped`]
+    /// after a checksum differed; [`DeviceError::Capturing`](crate::error::DeviceError) while a
+    /// graph is being captured.
+    pub fn begin_pass(&self, goal: Goal, limits: Limits) -> Result<Compactor, Error> {
+        let pools = self.inner.lock().movable_pools(|_| true);
+        let pass = self.inner.begin(goal, limits, pools)?;
+        Ok(Compactor { alloc: self.clone(), pass })
+    }
+
+    /// Moves blocks until the goal is met or the limits are reached, waits for the copies, and
+    /// tells what was done. For [`Goal::Release`], segments that are empty then are given back.
+    ///
+    /// Other threads may go on using the allocator and their blocks.
+    ///
+    /// # Errors
+    /// As [`begin_pass`](Self::begin_pass), and the device's.
+    pub fn compact(&self, goal: Goal, limits: Limits) -> Result<PassReport, Error> {
+        let mut pass = self.begin_pass(goal, limits)?;
+        pass.run(PATIENCE)?;
+        if let Goal::Release { bytes } = goal {
+            let held = self.inner.lock().counters.reserved.current;
+            self.trim(held.saturating_sub(bytes))?;
+        }
+        pass.end_pass()
+    }
+}
+
+impl Compactor {
+    /// Submits what is reserved, without waiting: addresses flip. In the background, a part of
+    /// it. Gives the point of the last copy.
+    ///
+    /// # Errors
+    /// The device's. What was not submitted is cancelled then.
+    pub fn submit(&mut self) -> Result<Option<SyncPoint>, Error> {
+        self.alloc.inner.submit_due(&mut self.pass)
+    }
+
+    /// Takes in what is done, and goes on: submits what is reserved, plans more where the goal
+    /// needs it. Never waits. A pass is done when this says so.
+    ///
+    /// # Errors
+    /// The device's. What was not submitted is cancelled then.
+    pub fn poll(&mut self) -> Result<Progress, Error> {
+        let inner = &self.alloc.inner;
+        inner.reap()?;
+        inner.advance(&mut self.pass)?;
+        Ok(self.progress())
+    }
+
+    /// How far the pass is, as known now.
+    pub fn progress(&self) -> Progress {
+        let reserved = self.pass.batch.as_ref().map_or(0, Batch::blocks);
+        let under_way = self.alloc.inner.lock().moves.under_way(self.pass.id);
+        let done = self.pass.targets.is_empty() && reserved == 0 && under_way == 0;
+        Progress { done, under_way, reserved }
+    }
+
+    /// Polls and waits until the pass is done, at most `patience` for each copy.
+    pub(super) fn run(&mut self, patience: Duration) -> Result<(), Error> {
+        let ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        loop {
+            let start = self.alloc.inner.device.now_ns();
+            if self.poll()?.done {
+                return Ok(());
+            }
+            let points = self.alloc.inner.lock().awaited_copies(self.pass.id);
+            let deadline = start.saturating_add(ns);
+            let left = deadline.saturating_sub(self.alloc.inner.device.now_ns());
+            let left = Duration::from_nanos(left.max(1));
+            if !points.is_empty() && !self.alloc.inner.device.wait_any(&points, left)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the pass: what is reserved and not submitted is cancelled, what is submitted goes on
+    /// by itself. Tells what was done so far.
+    ///
+    /// # Errors
+    /// None now; reserved.
+    pub fn end_pass(mut self) -> Result<PassReport, Error> {
+        let inner = &self.alloc.inner;
+        inner.end(&mut self.pass);
+        Ok(std::mem::take(&mut self.pass.report))
+    }
+}
+
+impl Drop for Compactor {
+    fn drop(&mut self) {
+        self.alloc.inner.end(&mut self.pass);
+    }
+}
+
+impl Inner {
+    /// Begins a pass over some pools and reserves the first moves.
+    pub(super) fn begin(&self, goal: Goal, limits: Limits, pools: Vec<u16>) -> Result<Pass, Error> {
+        self.refuse_in_capture()?;
+        if !self.config.moves {
+            return Err(Error::MovesOff);
+        }
+        let began_ns = self.device.now_ns();
+        let id = {
+            let mut state = self.lock();
+            if state.moves.stopped {
+                return Err(Error::MovesStopped);
+            }
+            state.clock.read(&*self.device);
+            state.new_pass()
+        };
+        let (report, targets) = (PassReport::default(), pools);
+        let mut pass = Pass {
+            id,
+            pool: targets.last().copied().unwrap_or(0),
+            limits,
+            batch: None,
+            report,
+            last: None,
+            unused_views: Vec::new(),
+            goal,
+            targets,
+            began_ns,
+            idle: 0,
+            reached: false,
+            ended: false,
+        };
+        let start = self.lock().free_in_use(&pass.targets);
+        (pass.report.free.0, pass.report.largest_free.0, pass.report.fragmentation.0) = start;
+        self.choose(&mut pass);
+        self.plan_next(&mut pass)?;
+        let blocks = pass.batch.as_ref().map_or(0, Batch::blocks);
+        let bytes = pass.batch.as_ref().map_or(0, Batch::bytes);
+        let event = Event::new(EventKind::PassBegin).a(u64::from(id)).b(bytes).c(blocks);
+        self.lock().event(event);
+        Ok(pass)
+    }
+
+    /// For contiguous bytes one pool suffices: the one in which they cost the least.
+    fn choose(&self, pass: &mut Pass) {
+        if !matches!(pass.goal, Goal::Contiguous { .. }) || pass.targets.len() < 2 {
+            return;
+        }
+        let cost = |pool: &u16| {
+            let survey = self.survey(*pool, pass.limits.offer_raw);
+            let plan = plan(&survey.view, pass.goal, &Limits::NONE);
+            (!plan.reachable, plan.more, plan.bytes(), *pool)
+        };
+        let best = pass.targets.iter().map(cost).min();
+        pass.targets = best.map(|(.., pool)| pool).into_iter().collect();
+    }
+
+    /// Submits, then plans and submits on, as far as the mode lets it without waiting.
+    pub(super) fn advance(&self, pass: &mut Pass) -> Result<(), Error> {
+        loop {
+            let is_busy = self.lock().moves.under_way(pass.id) > 0;
+            if is_busy && pass.limits.mode == Mode::Background {
+                return Ok(());
+            }
+            if pass.batch.is_some() {
+                self.submit_due(pass)?;
+                continue;
+            }
+            if pass.targets.is_empty() {
+                return Ok(());
+            }
+            self.plan_next(pass)?;
+            let Some(batch) = &pass.batch else { return Ok(()) };
+            // The program has to be asked first.
+            if batch.apart.iter().any(|it| it.raw) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reserves the next moves; takes pools off the list where nothing is left to do.
+    fn plan_next(&self, pass: &mut Pass) -> Result<(), Error> {
+        while let Some(&pool) = pass.targets.last() {
+            pass.pool = pool;
+            let start = self.device.now_ns();
+            if start.saturating_sub(pass.began_ns) > pass.limits.ticks || pass.is_spent() {
+                pass.targets.clear();
+                return Ok(());
+            }
+            let survey = self.survey(pool, pass.limits.offer_raw);
+            let goal = self.lock().goal_in(pass.goal, pool, &pass.targets);
+            let mut plan = plan(&survey.view, goal, &pass.left());
+            if self.config.verify_moves == crate::compact::Verify::Always {
+                plan.chain = None;
+            }
+            pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
+            self.note_refusals(pass, &survey);
+            if self.reserve_planned(pass, &survey, &plan) {
+                return Ok(());
+            }
+            if plan.blocks() > 0 && pass.idle < IDLE_MAX {
+                pass.idle += 1;
+                continue;
+            }
+            // Old places that are kept for their checksums may be all that is missing.
+            if !plan.met && self.lock().moves.has_checks(pass.id) {
+                return Ok(());
+            }
+            pass.reached |= plan.met;
+            pass.targets.pop();
+            pass.idle = 0;
+        }
+        Ok(())
+    }
+
+    fn reserve_planned(&self, pass: &mut Pass, survey: &Survey, plan: &Plan) -> bool {
+        if plan.blocks() == 0 {
+            return false;
+        }
+        let start = self.device.now_ns();
+        let mut batch = self.reserve(pass.pool, survey, plan, pass.limits.offer_raw);
+        let failed = self.make_views(&mut batch.apart, pass.pool).is_err();
+        pass.report.submit_ns += self.device.now_ns().saturating_sub(start);
+        let is_empty = batch.blocks() == 0;
+        pass.batch = Some(batch);
+        if is_empty || failed {
+            self.cancel_batch(pass);
+            return false;
+        }
+        true
+    }
+
+    fn note_refusals(&self, pass: &mut Pass, survey: &Survey) {
+        if pass.report.refused.is_empty() {
+            let mut state = self.lock();
+            for (why, refused) in &survey.refused {
+                let event = Event::new(EventKind::MoveRefused).a(*why as u64);
+                state.event(event.b(refused.bytes).c(refused.blocks));
+            }
+        }
+        merge_refusals(&mut pass.report.refused, survey);
+    }
+
+    fn cancel_batch(&self, pass: &mut Pass) {
+        let Some(batch) = pass.batch.take() else { return };
+        self.cancel(pass, batch.apart);
+        if let Some(slides) = batch.chain {
+            self.cancel_slides(pass, slides);
+        }
+    }
+
+    /// Cancels what is reserved and writes the end of the report.
+    pub(super) fn end(&self, pass: &mut Pass) {
+        if std::mem::replace(&mut pass.ended, true) {
+            return;
+        }
+        self.cancel_batch(pass);
+        let start = self.device.now_ns();
+        let mut state = self.lock();
+        let report = &mut pass.report;
+        report.reached = pass.reached;
+        report.under_way = state.moves.under_way(pass.id);
+        if let Some(books) = state.moves.passes.get_mut(&pass.id) {
+            report.verdicts = books.verdicts;
+            report.corrupt.clone_from(&books.corrupt);
+            books.ended = true;
+        }
+        state.forget_pass(pass.id);
+        let pools = state.movable_pools(|_| true);
+        let end = state.free_in_use(&pools);
+        (report.free.1, report.largest_free.1, report.fragmentation.1) = end;
+        let event = Event::new(EventKind::PassEnd).a(u64::from(pass.id));
+        state.event(event.b(report.bytes).c(report.moves));
+        drop(state);
+        report.commit_ns += self.device.now_ns().saturating_sub(start);
+        report.total_ns = self.device.now_ns().saturating_sub(pass.began_ns);
+    }
+}
+
+impl Pass {
+    /// What of the limits is left.
+    fn left(&self) -> Limits {
+        let Limits { bytes, moves, .. } = self.limits;
+        let bytes = bytes.saturating_sub(self.report.bytes);
+        let moves = moves.saturating_sub(self.report.moves);
+        Limits { bytes, moves, ..self.limits }
+    }
+
+    fn is_spent(&self) -> bool {
+        let left = self.left();
+        left.bytes == 0 || left.moves == 0
+    }
+
+    /// Whether the goal is known to be met.
+    pub(super) const fn is_reached(&self) -> bool {
+        self.reached
+    }
+}
+
+/// Keeps, for each reason, the most that was refused at once: passes look at a pool repeatedly.
+fn merge_refusals(into: &mut Vec<(Why, crate::compact::Refused)>, survey: &Survey) {
+    for &(why, refused) in &survey.refused {
+        match into.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, most)) if most.blocks < refused.blocks => *most = refused,
+            Some(_) => {}
+            None => into.push((why, refused)),
+        }
+    }
+}

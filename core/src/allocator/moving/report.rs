@@ -1,0 +1,58 @@
+//! What a pass did.
+
+use crate::compact::{Refused, Verdicts, Why};
+use crate::device::Place;
+
+use super::super::handle::Handle;
+
+/// A move whose checksums differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    /// The block.
+    pub handle: Handle,
+    /// Its old place, which is kept as it was.
+    pub old: Place,
+    /// Its new place.
+    pub new: Place,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What a pass did. Times are nanoseconds of the device's clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassReport {
+    /// Whether the goal is met.
+    pub reached: bool,
+    /// Moves by verdict; those still under way are in `under_way`.
+    pub verdicts: Verdicts,
+    /// Moves submitted whose copies are not known to be done.
+    pub under_way: u64,
+    /// Blocks moved: submitted, whatever came after.
+    pub moves: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Bytes that were copied, twice where a block went by way of another free range.
+    pub copied_bytes: u64,
+    /// Blocks that are in the pool and may not move, by reason, with their bytes.
+    pub refused: Vec<(Why, Refused)>,
+    /// Moves whose checksums differ.
+    pub corrupt: Vec<Corrupt>,
+    /// Submissions of copies.
+    pub submissions: u64,
+    /// Copied by the gather kernel rather than the driver's copy.
+    pub by_kernel: u64,
+    /// Time spent planning, on the host.
+    pub plan_ns: u64,
+    /// Time spent reserving and submitting, on the host.
+    pub submit_ns: u64,
+    /// Time spent committing, on the host.
+    pub commit_ns: u64,
+    /// Time from the start of the pass to its end.
+    pub total_ns: u64,
+    /// External fragmentation before and after.
+    pub fragmentation: (f64, f64),
+    /// Largest free range before and after, in bytes.
+    pub largest_free: (u64, u64),
+    /// Free bytes of segments in use before and after.
+    pub free: (u64, u64),
+}

@@ -1,0 +1,227 @@
+//! Reserving: the planned places are really taken, so that nobody else can have them.
+
+use rustc_hash::FxHashMap;
+
+use crate::compact::{Chain, Move, Plan, Slide, What, Why};
+use crate::device::View;
+use crate::event::{Event, EventKind};
+use crate::id::Key;
+use crate::point::Points;
+use crate::pool::{Behind, Grabbed, Spot};
+
+use super::super::Inner;
+use super::super::state::{State, flag};
+use super::offer::Answer;
+use super::survey::Survey;
+
+/// Places taken while the lock is held.
+const SLICE: usize = 64;
+
+/// Reserved moves that are submitted together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub apart: Vec<Apart>,
+    pub chain: Option<Slides>,
+}
+
+/// A block and the place reserved for it.
+#[derive(Debug)]
+pub(super) struct Apart {
+    pub key: Key,
+    pub from: Spot,
+    pub bytes: u64,
+    pub to: Grabbed,
+    /// Whether the program keeps its raw handle and has to agree.
+    pub raw: bool,
+    pub answer: Answer,
+    /// The API object made at the new place.
+    pub view: Option<View>,
+}
+
+/// A stretch in which blocks slide: its free parts are reserved.
+#[derive(Debug)]
+pub(super) struct Slides {
+    pub up: bool,
+    /// In the order of the slides: what lies in the stretch.
+    pub items: Vec<Item>,
+}
+
+/// A part of a stretch.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// A reserved range.
+    Gap { spot: Spot, points: Points },
+    /// A block, with its slide if it has one.
+    Block { key: Key, spot: Spot, slide: Option<Slide> },
+}
+
+impl Batch {
+    /// Blocks that are to move.
+    pub fn blocks(&self) -> u64 {
+        (self.apart.len() + self.slides().count()) as u64
+    }
+
+    /// Bytes that are to move.
+    pub fn bytes(&self) -> u64 {
+        let apart: u64 = self.apart.iter().map(|it| it.bytes).sum();
+        apart + self.slides().map(|slide| slide.bytes).sum::<u64>()
+    }
+
+    fn slides(&self) -> impl Iterator<Item = &Slide> {
+        self.chain.iter().flat_map(|chain| &chain.items).filter_map(|item| match item {
+            Item::Block { slide, .. } => slide.as_ref(),
+            Item::Gap { .. } => None,
+        })
+    }
+}
+
+impl Inner {
+    /// Takes the places of a plan. Moves whose block or place has changed since the survey are
+    /// left out.
+    pub(super) fn reserve(&self, pool: u16, survey: &Survey, plan: &Plan, raw: bool) -> Batch {
+        let mut batch = Batch::default();
+        // The last range taken in each free part: the next place there lies behind it.
+        let mut behind = FxHashMap::default();
+        for moves in plan.moves.chunks(SLICE) {
+            let mut state = self.lock();
+            for it in moves {
+                match state.reserve_apart(pool, survey, it, raw, &mut behind) {
+                    Ok(apart) => batch.apart.push(apart),
+                    Err(why) => state.note_refused(it.owner, it.bytes, why),
+                }
+            }
+        }
+        if let Some(chain) = &plan.chain {
+            batch.chain = self.reserve_chain(pool, survey, chain);
+        }
+        batch
+    }
+
+    /// Takes the free parts of a stretch, in slices. The slides end where one can not be had.
+    fn reserve_chain(&self, pool: u16, survey: &Survey, chain: &Chain) -> Option<Slides> {
+        let mut order: Vec<usize> = (chain.first..=chain.last).collect();
+        if chain.up {
+            order.reverse();
+        }
+        let mut slides = chain.slides.iter().peekable();
+        let mut items = Vec::with_capacity(order.len());
+        'all: for parts in order.chunks(SLICE) {
+            let mut state = self.lock();
+            for &part in parts {
+                let slide = slides.next_if(|slide| slide.part == part);
+                let item = state.reserve_item(pool, survey, chain.segment, part, slide.copied());
+                let Some(item) = item else { break 'all };
+                items.push(item);
+                if slides.peek().is_none() && matches!(items.last(), Some(Item::Gap { .. })) {
+                    break 'all;
+                }
+            }
+        }
+        Some(Slides { up: chain.up, items })
+    }
+}
+
+impl State {
+    fn reserve_apart(
+        &mut self,
+        pool: u16,
+        survey: &Survey,
+        it: &Move,
+        offer_raw: bool,
+        behind: &mut FxHashMap<(usize, usize), Spot>,
+    ) -> Result<Apart, Why> {
+        let from = (survey.segments[it.segment].index(), it.from, it.bytes);
+        let (key, spot) = self.block_at(pool, it.owner, from).ok_or(Why::Freed)?;
+        let block = *self.blocks.get(key).map_err(|_| Why::Freed)?;
+        if let Some(why) = self.why_not(&block, offer_raw) {
+            return Err(why);
+        }
+        let hole = (it.to.segment, it.to.part);
+        let after = behind.get(&hole).copied();
+        let after = after.or_else(|| self.block_before(pool, survey, hole.0, hole.1));
+        let place = Behind { segment: survey.segments[it.to.segment], spot: after };
+        let to = self.pools[usize::from(pool)]
+            .reserve_at(place, it.to.offset, it.bytes)
+            .ok_or(Why::PlaceTaken)?;
+        behind.insert(hole, to.node);
+        self.note_held(pool, &to);
+        let raw = block.has(flag::RAW | flag::HAS_VIEW);
+        let (class, space) = self.class_and_space(pool, to.node);
+        let event = Event::new(EventKind::MoveReserved).handle(key.to_bits()).a(space).b(it.bytes);
+        self.event(event.c(it.to.offset).of(class, block.tag.0).on(block.stream.0, block.site));
+        let (answer, view) = (Answer::default(), None);
+        Ok(Apart { key, from: spot, bytes: it.bytes, to, raw, answer, view })
+    }
+
+    fn reserve_item(
+        &mut self,
+        pool: u16,
+        survey: &Survey,
+        segment: usize,
+        part: usize,
+        slide: Option<Slide>,
+    ) -> Option<Item> {
+        let at = survey.view.segments[segment].parts.get(part)?;
+        let id = survey.segments[segment];
+        match at.what {
+            What::Free => {
+                let after = self.block_before(pool, survey, segment, part);
+                let place = Behind { segment: id, spot: after };
+                let pool_ranges = &mut self.pools[usize::from(pool)];
+                let to = pool_ranges.reserve_at(place, at.offset, at.bytes)?;
+                self.note_held(pool, &to);
+                Some(Item::Gap { spot: to.node, points: to.points })
+            }
+            What::Movable { owner, .. } => {
+                let place = (id.index(), at.offset, at.bytes);
+                let (key, spot) = self.block_at(pool, owner, place)?;
+                Some(Item::Block { key, spot, slide })
+            }
+            What::Fixed { .. } | What::Busy => None,
+        }
+    }
+
+    /// The block in a slot, if it still lies there: segment, offset and bytes.
+    pub(super) fn block_at(
+        &self,
+        pool: u16,
+        owner: u32,
+        (segment, offset, bytes): (u32, u64, u64),
+    ) -> Option<(Key, Spot)> {
+        let (key, block) = self.blocks.at(owner)?;
+        if block.pool != pool {
+            return None;
+        }
+        let (ranges, spot) = (&self.pools[usize::from(pool)], block.node);
+        let is_there = ranges.segment_of(spot).index() == segment
+            && ranges.offset(spot) == offset
+            && ranges.bytes(spot) == bytes;
+        is_there.then_some((key, spot))
+    }
+
+    /// The block right before a part of the view, if it still lies there.
+    fn block_before(
+        &self,
+        pool: u16,
+        survey: &Survey,
+        segment: usize,
+        part: usize,
+    ) -> Option<Spot> {
+        let before = survey.view.segments[segment].parts.get(part.checked_sub(1)?)?;
+        let (What::Movable { owner, .. } | What::Fixed { owner, .. }) = before.what else {
+            return None;
+        };
+        let place = (survey.segments[segment].index(), before.offset, before.bytes);
+        self.block_at(pool, owner, place).map(|(_, spot)| spot)
+    }
+
+    pub(super) fn class_and_space(&self, pool: u16, spot: Spot) -> (u8, u64) {
+        let pool = &self.pools[usize::from(pool)];
+        (pool.key.class.0, pool.place(spot).space.0)
+    }
+
+    fn note_refused(&mut self, owner: u32, bytes: u64, why: Why) {
+        let handle = self.blocks.at(owner).map_or(0, |(key, _)| key.to_bits());
+        self.event(Event::new(EventKind::MoveRefused).handle(handle).a(why as u64).b(bytes));
+    }
+}

@@ -1,0 +1,217 @@
+//! What the allocator keeps about moves.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::compact::{Goal, Verdict, Verdicts, Verify, Why};
+use crate::device::{MemoryKind, StreamId, Ticket};
+use crate::event::{Event, EventKind};
+use crate::id::Key;
+use crate::point::{Points, SyncPoint};
+use crate::pool::{Grabbed, Pool, Spot};
+use crate::stats::MoveStats;
+
+use super::super::state::{Block, State, flag};
+use super::report::Corrupt;
+
+/// Moves of all passes.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// The streams that copies go to: of full passes and of those in the background.
+    pub streams: [Option<StreamId>; 2],
+    /// A checksum differed: nothing is moved any more.
+    pub stopped: bool,
+    /// Bytes reserved for moves or kept as their sources: active, but nobody's.
+    pub bytes_held: u64,
+    /// Ranges reserved or kept.
+    pub busy: FxHashSet<(u16, Spot)>,
+    /// Submitted moves whose copies are not known to be done.
+    pub flights: Vec<Flight>,
+    /// Passes that have not been ended, and those that have moves under way.
+    pub passes: FxHashMap<u32, Books>,
+    pub next_pass: u32,
+    /// Moves begun, to choose those that are verified.
+    pub begun: u64,
+    pub stats: MoveStats,
+}
+
+/// What is counted for a pass.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub verdicts: Verdicts,
+    pub corrupt: Vec<Corrupt>,
+    /// Whether nobody will ask for it any more.
+    pub ended: bool,
+}
+
+/// A submitted move.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub pass: u32,
+    pub key: Key,
+    pub bytes: u64,
+    pub point: SyncPoint,
+    /// The old place, kept until its checksum is compared.
+    pub check: Option<Check>,
+}
+
+/// A comparison of checksums that is to come.
+#[derive(Debug)]
+pub(crate) struct Check {
+    pub pool: u16,
+    pub source: Spot,
+    pub points: Points,
+    /// The tickets of the batch, and which of its numbers are this block's.
+    pub tickets: (Ticket, Ticket),
+    pub at: usize,
+}
+
+impl Moves {
+    /// Points of copies under way.
+    pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
+        let mut last: [Option<SyncPoint>; 2] = [None; 2];
+        for flight in &self.flights {
+            let at = usize::from(self.streams[1] == Some(flight.point.stream));
+            last[at] = last[at].max(Some(flight.point));
+        }
+        last.into_iter().flatten()
+    }
+
+    /// Submitted moves of a pass whose copies are not known to be done.
+    pub fn under_way(&self, pass: u32) -> u64 {
+        self.flights.iter().filter(|flight| flight.pass == pass).count() as u64
+    }
+
+    /// Whether old places are kept for a pass until their checksums are compared.
+    pub fn has_checks(&self, pass: u32) -> bool {
+        self.flights.iter().any(|flight| flight.pass == pass && flight.check.is_some())
+    }
+
+    /// Whether the next move is one that is verified.
+    pub fn is_sampled(&mut self, verify: Verify) -> bool {
+        let number = self.begun;
+        self.begun += 1;
+        match verify {
+            Verify::Never | Verify::OneIn(0) => false,
+            Verify::OneIn(n) => number.is_multiple_of(u64::from(n)),
+            Verify::Always => true,
+        }
+    }
+}
+
+impl State {
+    pub fn new_pass(&mut self) -> u32 {
+        self.moves.next_pass = self.moves.next_pass.wrapping_add(1);
+        self.moves.stats.passes += 1;
+        self.moves.passes.insert(self.moves.next_pass, Books::default());
+        self.moves.next_pass
+    }
+
+    /// The pools whose blocks may move, by number.
+    pub fn movable_pools(&self, of: impl Fn(&Pool) -> bool) -> Vec<u16> {
+        let pools = (0_u16..).zip(&self.pools);
+        pools.filter(|(_, pool)| pool.is_movable() && of(pool)).map(|(at, _)| at).collect()
+    }
+
+    /// Points of the copies of a pass that are not known to be done.
+    pub fn awaited_copies(&self, pass: u32) -> Vec<SyncPoint> {
+        let of_pass = self.moves.flights.iter().filter(|flight| flight.pass == pass);
+        of_pass.map(|flight| flight.point).max().into_iter().collect()
+    }
+
+    /// Free bytes of the segments in use, their largest free range, and what fragmentation that
+    /// makes.
+    pub fn free_in_use(&self, pools: &[u16]) -> (u64, u64, f64) {
+        let of_pools = pools.iter().map(|at| self.pools[usize::from(*at)].free_in_use());
+        let (free, largest) = of_pools.fold((0, 0), |(f, l), (free, most)| (f + free, most.max(l)));
+        (free, largest, if free == 0 { 0.0 } else { 1.0 - largest as f64 / free as f64 })
+    }
+
+    /// What a goal means for one of the pools of a pass: others may have empty segments too.
+    pub fn goal_in(&self, goal: Goal, pool: u16, pools: &[u16]) -> Goal {
+        let Goal::Release { bytes } = goal else { return goal };
+        let others = pools.iter().filter(|at| **at != pool);
+        let idle = |at: &u16| {
+            let pool = &self.pools[usize::from(*at)];
+            let segments = pool.idle().filter_map(|(id, _)| pool.segment(id));
+            segments.map(|segment| segment.plain.bytes).sum::<u64>()
+        };
+        if bytes == u64::MAX {
+            return goal;
+        }
+        Goal::Release { bytes: bytes.saturating_sub(others.map(idle).sum()) }
+    }
+
+    /// Why a block can not move now, if it can not.
+    pub fn why_not(&self, block: &Block, offer_raw: bool) -> Option<Why> {
+        let pool = self.pool(block);
+        if block.has(flag::FREE_LATER) {
+            Some(Why::Freed)
+        } else if !pool.is_movable() || block.has(flag::CAPTURED) {
+            Some(Why::Captured)
+        } else if block.has(flag::MAPPED) {
+            Some(Why::Mapped)
+        } else if block.holds > 0 {
+            Some(Why::Held)
+        } else if block.has(flag::MOVING | flag::SLIDING) {
+            Some(Why::Moving)
+        } else if pool.key.exportable {
+            Some(Why::Exported)
+        } else if !block.has(flag::MOVABLE) {
+            Some(Why::Asked)
+        } else if block.has(flag::HAS_VIEW) && !offer_raw {
+            Some(Why::Viewed)
+        } else if block.has(flag::RAW) && !offer_raw {
+            Some(Why::RawHandle)
+        } else {
+            None
+        }
+    }
+
+    /// Counts a range that was reserved for a move: active, though no block's.
+    pub fn note_held(&mut self, pool: u16, grabbed: &Grabbed) {
+        let (kind, bytes) = self.kind_and_bytes(pool, grabbed.node);
+        self.moves.bytes_held += bytes;
+        self.moves.busy.insert((pool, grabbed.node));
+        self.count_active(kind, bytes - grabbed.pending);
+    }
+
+    /// Gives a held range back: usable once `points` are reached.
+    pub fn let_go(&mut self, pool: u16, spot: Spot, points: Points) {
+        let (kind, bytes) = self.kind_and_bytes(pool, spot);
+        self.moves.bytes_held -= bytes;
+        self.moves.busy.remove(&(pool, spot));
+        let mut points = points;
+        let reached = &self.reached;
+        points.retain(|point| {
+            let (stream, value) = (point.stream, point.value);
+            reached.get(&stream).is_none_or(|&reached| value > reached)
+        });
+        if points.is_empty() {
+            self.count_done(kind, bytes);
+        }
+        let ms = self.clock.ms();
+        self.pools[usize::from(pool)].free(spot, points, ms);
+        self.frees += 1;
+    }
+
+    fn kind_and_bytes(&self, pool: u16, spot: Spot) -> (MemoryKind, u64) {
+        let pool = &self.pools[usize::from(pool)];
+        (pool.kind, pool.bytes(spot))
+    }
+
+    /// Counts what became of a move, and writes the event.
+    pub fn verdict(&mut self, pass: u32, key: Key, bytes: u64, verdict: Verdict) {
+        let stats = &mut self.moves.stats;
+        let (kind, count) = match verdict {
+            Verdict::Committed => (EventKind::MoveCommitted, &mut stats.committed),
+            Verdict::Cancelled => (EventKind::MoveCancelled, &mut stats.cancelled),
+            Verdict::Dropped => (EventKind::MoveDropped, &mut stats.dropped),
+            Verdict::Corrupt => (EventKind::MoveCorrupt, &mut stats.corrupt),
+        };
+        *count += 1;
+        if let Some(books) = self.moves.passes.get_mut(&pass) {
+            books.verdicts.add(verdict);
+        }
+        self.event(Event::new(kind).handle(key.to_bits()).a(u64::from(pass)).b(bytes));
+    }
+}
