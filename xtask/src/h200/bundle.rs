@@ -16,6 +16,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("terrane-cuda", "--example", "cuda_selftest"),
     ("terrane-vulkan", "--example", "spike"),
 ];
+/// All that is on by default but the window, which is of no use on a machine reached by a shell.
+const FEATURES: &str = "terrane-tests/program,terrane-cuda/nvml,terrane-inspector/cuda,\
+                        terrane-inspector/vulkan";
 /// Tests of the Vulkan backend that make sense on a GPU.
 const VULKAN_TESTS: &[&str] =
     &["allocator", "basics", "compute", "failures", "host_program", "paging"];
@@ -30,13 +33,14 @@ pub fn build(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder.join("traces"))?;
     let release = shell::root().join("target/release");
     let mut programs: Vec<(String, PathBuf)> = Vec::new();
+    // One build of them all, so that what they share is built once.
+    let mut cargo = shell::cargo(&["build", "--release", "--no-default-features"]);
+    cargo.args(["--features", FEATURES]);
     for (package, kind, name) in PROGRAMS {
-        let mut args = vec!["build", "--release", "--package", package, kind, name];
-        if *name == "terrane" {
-            // The window is of no use on a machine that is reached by a shell.
-            args.push("--no-default-features");
-        }
-        shell::run(&mut shell::cargo(&args))?;
+        cargo.args(["--package", package, kind, name]);
+    }
+    shell::run(&mut cargo)?;
+    for (_, kind, name) in PROGRAMS {
         let place = if *kind == "--example" { release.join("examples") } else { release.clone() };
         programs.push(((*name).to_owned(), place.join(name)));
     }
