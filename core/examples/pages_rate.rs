@@ -32,7 +32,7 @@ fn alloc(pages: &mut Pages, bytes: u64, objects: &mut u64) -> Result<BlockId, Pa
     }
     let reservation = pages.reserve(plan)?;
     let block = reservation.block();
-    pages.commit(reservation, &made, 0).map_err(|(error, _)| error)?;
+    pages.commit(reservation, &made, 0, &Points::NONE).map_err(|(error, _)| error)?;
     for stale in pages.drop_stale(usize::MAX) {
         pages.unmapped(&stale)?;
     }

@@ -40,6 +40,8 @@ struct Account {
     limit: u64,
     held: Counter,
     charged: u64,
+    /// Bytes about to be given back, while what replaces them is taken.
+    lent: u64,
 }
 
 /// The accounts of all heaps and the number of memory objects.
@@ -48,15 +50,18 @@ pub(crate) struct Accounts {
     accounts: Vec<Account>,
     objects: Counter,
     max_objects: u64,
+    objects_lent: u64,
 }
 
 impl Accounts {
     pub fn new(limits: &[u64], max_objects: u64) -> Self {
-        let account = |&limit: &u64| Account { limit, held: Counter::default(), charged: 0 };
+        let account =
+            |&limit: &u64| Account { limit, held: Counter::default(), charged: 0, lent: 0 };
         Self {
             accounts: limits.iter().map(account).collect(),
             objects: Counter::default(),
             max_objects,
+            objects_lent: 0,
         }
     }
 
@@ -70,7 +75,9 @@ impl Accounts {
 
     /// Bytes that the limit still allows in a heap.
     pub fn left(&self, heap: HeapId) -> u64 {
-        self.account(heap).map_or(0, |a| a.limit.saturating_sub(a.held.current + a.charged))
+        let left =
+            |a: &Account| a.limit.saturating_add(a.lent).saturating_sub(a.held.current + a.charged);
+        self.account(heap).map_or(0, left)
     }
 
     /// The heap's limit in bytes; `u64::MAX` for none.
@@ -87,7 +94,7 @@ impl Accounts {
 
     /// Memory objects that can still be made.
     pub fn objects_left(&self) -> u64 {
-        self.max_objects.saturating_sub(self.objects.current)
+        self.max_objects.saturating_add(self.objects_lent).saturating_sub(self.objects.current)
     }
 
     /// Most memory objects that can exist.
@@ -111,7 +118,11 @@ impl Accounts {
         Ok(())
     }
 
-    fn room(&self, heap: HeapId, bytes: u64) -> Result<(), Error> {
+    /// Whether the limit allows `bytes` more.
+    ///
+    /// # Errors
+    /// [`Error::OverUserLimit`].
+    pub fn room(&self, heap: HeapId, bytes: u64) -> Result<(), Error> {
         if self.left(heap) < bytes {
             let used = self.account(heap).map_or(0, |a| a.held.current + a.charged);
             return Err(Error::OverUserLimit { asked: bytes, used, limit: self.limit(heap) });
@@ -124,6 +135,23 @@ impl Accounts {
         self.objects.sub(1);
         if let Some(account) = self.account_mut(heap) {
             account.held.sub(bytes);
+        }
+    }
+
+    /// Raises the limits for a moment by objects that are about to be given back, so that what
+    /// replaces them can be taken; [`take_back`](Self::take_back) ends that.
+    pub fn lend(&mut self, heap: HeapId, bytes: u64, objects: u64) {
+        self.objects_lent += objects;
+        if let Some(account) = self.account_mut(heap) {
+            account.lent += bytes;
+        }
+    }
+
+    /// Ends [`lend`](Self::lend).
+    pub fn take_back(&mut self, heap: HeapId, bytes: u64, objects: u64) {
+        self.objects_lent -= objects;
+        if let Some(account) = self.account_mut(heap) {
+            account.lent -= bytes;
         }
     }
 

@@ -37,5 +37,5 @@ pub use allocator::{
 pub use budget::Limit;
 pub use error::{Error, Shortage};
 pub use kind::MemoryKind;
-pub use pool::Growth;
+pub use pool::{Growth, PartState};
 pub use request::{Request, Tag, Wait};

@@ -126,6 +126,10 @@ pub struct Stats {
     pub retries: u64,
     /// Times a request returned points to wait for.
     pub waits: u64,
+    /// Pages ever made.
+    pub pages_created: u64,
+    /// Pages ever taken from free ranges.
+    pub pages_stolen: u64,
     /// Blocks moved by compaction.
     pub moves: MoveStats,
 }

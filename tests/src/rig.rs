@@ -53,6 +53,8 @@ pub struct Plan {
     pub seed: u64,
     /// What is broken on purpose.
     pub flaw: Flaw,
+    /// Whether allocators map pages, where the device can; `None` for the device's default.
+    pub paging: Option<bool>,
     /// The longest time that submitted work may take.
     pub patience: Duration,
 }
@@ -60,7 +62,7 @@ pub struct Plan {
 impl Plan {
     /// The usual: seed 1, nothing broken.
     pub const fn new(source: Source) -> Self {
-        Self { source, seed: 1, flaw: Flaw::None, patience: Duration::from_secs(30) }
+        Self { source, seed: 1, flaw: Flaw::None, paging: None, patience: Duration::from_secs(30) }
     }
 }
 
@@ -372,6 +374,9 @@ impl Rig {
     /// What it answers.
     pub fn alloc_with(&self, turn: impl FnOnce(&mut Config)) -> Result<Subject, Stop> {
         let mut config = Config::for_device(self.caps());
+        if let Some(paging) = self.plan.paging {
+            config.paging = paging && self.caps().paging.is_some();
+        }
         turn(&mut config);
         Ok(Subject::open(self.shared(), config, self.plan.flaw)?)
     }

@@ -46,6 +46,16 @@ fn every_clause_holds_on_the_cpu() {
     all("host", &Plan::new(Source::Host));
 }
 
+#[test]
+fn every_clause_holds_on_the_cpu_page_by_page() {
+    all("host, paged", &Plan { paging: Some(true), ..Plan::new(Source::Host) });
+}
+
+#[test]
+fn every_clause_holds_on_the_model_of_vulkan_page_by_page() {
+    all("sim:vulkan, paged", &Plan { paging: Some(true), ..Plan::new(Source::Model(Sim::vulkan)) });
+}
+
 /// The device named by TERRANE_VULKAN, or the best. Without a driver this is skipped, in words;
 /// TERRANE_REQUIRE_VULKAN=1 makes that a failure.
 #[cfg(feature = "program")]
@@ -53,7 +63,11 @@ fn every_clause_holds_on_the_cpu() {
 fn every_clause_holds_on_vulkan() {
     let name = std::env::var("TERRANE_VULKAN").unwrap_or_default();
     match terrane::open(&terrane::Choice::Vulkan(name)) {
-        Ok(opened) => all("vulkan", &Plan::new(terrane_tests::program::shared(&opened))),
+        Ok(opened) => {
+            let plan = Plan::new(terrane_tests::program::shared(&opened));
+            all("vulkan", &plan);
+            all("vulkan, paged", &Plan { paging: Some(true), ..plan });
+        }
         Err(error) => {
             println!("skipped: {error}");
             assert!(std::env::var_os("TERRANE_REQUIRE_VULKAN").is_none(), "{error}");

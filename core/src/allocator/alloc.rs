@@ -22,6 +22,8 @@ pub(crate) struct Asked<'a> {
     pub site: &'static Location<'static>,
     /// The private pool of the graph being captured on the request's stream.
     pub graph: Option<u32>,
+    /// The classes, by bit, that paging serves it in.
+    pub paged: u32,
     /// Requests up to this size have segments of their own.
     pub small_max: u64,
 }
@@ -68,8 +70,9 @@ impl Inner {
         let request = if self.config.guard { &guarded } else { request };
         let layout = self.layout(request)?;
         let graph = self.graph_of(request.stream)?;
+        let paged = self.paged_classes(request.dedicated, request.exportable, graph.is_some());
         let small_max = self.config.small_max;
-        let asked = Asked { request, layout, site, graph, small_max };
+        let asked = Asked { request, layout, site, graph, paged, small_max };
         if self.config.guard {
             self.release_freed()?;
         }
@@ -120,6 +123,9 @@ impl Inner {
     pub(super) fn take_ready(&self, state: &mut State, asked: &Asked<'_>) -> Option<Taken> {
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
             let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
+            if let Some(taken) = state.take_page_hole(number, asked) {
+                return Some(taken);
+            }
             let pool = &mut state.pools[usize::from(number)];
             let Some(ready) = pool.find_ready(asked.layout, asked.request.stream) else { continue };
             let range = pool.take(Room::Hole(ready.fit));
@@ -160,8 +166,8 @@ impl Inner {
             flags: initial_flags(request, &waits, foreign) | align_flag(asked.layout.align),
         };
         let Some(key) = state.blocks.insert(block) else {
-            let ms = state.clock.ms();
-            state.pools[usize::from(number)].free(node, Points::NONE, ms);
+            let now = state.now();
+            state.pools[usize::from(number)].free(node, Points::NONE, now);
             return Err(Error::TableFull);
         };
         let pool = &mut state.pools[usize::from(number)];
@@ -213,11 +219,17 @@ impl Inner {
 }
 
 impl Asked<'_> {
+    /// Whether paging serves the request in a class.
+    pub(super) const fn is_paged(&self, class: crate::device::ClassId) -> bool {
+        class.0 < 32 && self.paged >> class.0 & 1 == 1
+    }
+
     /// The pool of a class that the request belongs to.
     pub(super) fn key(&self, class: crate::device::ClassId) -> PoolKey {
         PoolKey {
             class,
-            small: self.layout.bytes <= self.small_max,
+            // A paged space keeps small and large blocks apart by itself.
+            small: self.layout.bytes <= self.small_max && !self.is_paged(class),
             exportable: self.request.exportable,
             graph: self.graph,
         }
@@ -240,6 +252,20 @@ fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u16 {
 }
 
 impl State {
+    /// Takes a hole of a pool's paged space that needs no wait.
+    fn take_page_hole(&mut self, number: u16, asked: &Asked<'_>) -> Option<Taken> {
+        let now = self.clock.ns();
+        let pool = &mut self.pools[usize::from(number)];
+        let left = self.budget.left(pool.heap);
+        let paged = pool.paged.as_mut()?;
+        let stream = asked.request.stream;
+        let plan = paged.find_ready(asked.layout, stream, now, left)?;
+        let range = paged.take(plan).ok()?;
+        let own = range.points.single_stream() == Some(stream);
+        let why = if own { Why::OwnHole } else { Why::CompletedHole };
+        Some(Taken { pool: number, range, why })
+    }
+
     /// Whether `bytes` more stay within a tag's limit.
     pub(super) fn check_tag_limit(&self, tag: Tag, bytes: u64) -> Result<(), Error> {
         let Some(stats) = self.counters.tags.get(usize::from(tag.0)) else {

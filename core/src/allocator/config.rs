@@ -4,6 +4,7 @@ use crate::budget::Limit;
 use crate::compact::Verify;
 use crate::device::{Caps, ClassId};
 use crate::event::RecorderMode;
+use crate::pages::Policy;
 use crate::pool::{Growth, SMALL_MAX};
 use crate::units::MIB;
 
@@ -51,6 +52,12 @@ pub struct Config {
     pub preallocate: f64,
     /// How segments grow.
     pub growth: Growth,
+    /// Whether device memory is served page by page where the device can page: reserved bytes then
+    /// follow what is in use, since free pages are mapped where they are needed. Off: segments are
+    /// plain memory objects.
+    pub paging: bool,
+    /// How pages are made and stolen.
+    pub pages: Policy,
     /// Bytes of wholly free segments kept by [`maintain`](crate::Allocator::maintain).
     /// `u64::MAX` keeps all; 0 keeps none.
     pub release_threshold: u64,
@@ -112,6 +119,10 @@ impl Config {
             limits: Vec::new(),
             preallocate: 0.0,
             growth,
+            // Mapping a page on the host's time is cheap where a page is a memory object (CUDA).
+            // Elsewhere it is a submission: worth its time only to those who ask for it.
+            paging: caps.paging.is_some_and(|paging| paging.whole_objects),
+            pages: Policy::default(),
             release_threshold: u64::MAX,
             max_idle_ms: None,
             min_reserved: 0,

@@ -96,6 +96,9 @@ impl Allocator {
         if !state.awaited_streams().contains(&stream) {
             state.reached.remove(&stream);
         }
+        for paged in state.pools.iter_mut().filter_map(|pool| pool.paged.as_mut()) {
+            paged.pages.forget_stream(stream);
+        }
         Ok(())
     }
 }
@@ -193,8 +196,8 @@ impl State {
         }
         let done = points.is_empty();
         let view = self.retire_view(key, &block, graph, &points);
-        let ms = self.clock.ms();
-        self.pools[usize::from(block.pool)].free(block.node, points, ms);
+        let now = self.now();
+        self.pools[usize::from(block.pool)].free(block.node, points, now);
         let requested = bytes.saturating_sub(u64::from(block.pad));
         self.count_free(kind, block.tag, requested, bytes);
         let event = Event::new(EventKind::FreeRequested).handle(key.to_bits()).a(requested);

@@ -20,7 +20,13 @@ impl Inner {
     pub(super) fn grow(&self, asked: &Asked<'_>) -> Result<Allocation, Error> {
         let mut refusal = Error::NoSuchKind(asked.request.kind);
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
-            match self.grow_in(asked, class) {
+            let mapped = self.map_pages(asked, class, false);
+            let outcome = match mapped {
+                Ok(Some(allocation)) => Ok(allocation),
+                Ok(None) => self.grow_in(asked, class),
+                Err(error) => Err(error),
+            };
+            match outcome {
                 Err(error) if super::ladder::is_shortage(error) => refusal = error,
                 outcome => return outcome,
             }
@@ -144,7 +150,17 @@ impl Inner {
         let free = self.device.heap_use(class.heap)?.free;
         let granularity = Align::new(self.caps().plain_granularity).unwrap_or_default();
         let room = free.min(self.lock().budget.left(class.heap));
-        let mut left = granularity.round_down((room as f64 * part) as u64);
+        self.warm(id, granularity.round_down((room as f64 * part) as u64))
+    }
+
+    /// Takes `bytes` of a class from the device and keeps them free.
+    pub(super) fn warm(&self, id: ClassId, bytes: u64) -> Result<(), Error> {
+        let Some(&class) = self.caps().class(id) else { return Ok(()) };
+        let granularity = Align::new(self.caps().plain_granularity).unwrap_or_default();
+        if bytes == 0 || self.warm_pages(id, bytes)? {
+            return Ok(());
+        }
+        let mut left = granularity.round_up(bytes).unwrap_or(bytes);
         while left > 0 {
             let bytes = left.min(granularity.round_down(self.caps().max_plain_bytes));
             let key = PoolKey { class: id, small: false, exportable: false, graph: None };
@@ -177,6 +193,10 @@ impl Inner {
                 .note_resized(&mut state, key, before, before, bytes)
                 .map(|()| Points::NONE);
         }
+        if block.node.is_paged() {
+            drop(state);
+            return self.grow_by_pages(key, bytes, rounded, &request);
+        }
         let growth = pool.growth(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
         state.check_tag_limit(block.tag, rounded - before)?;
         let pool = state.pool_mut(&block);
@@ -191,7 +211,7 @@ impl Inner {
         Ok(waits)
     }
 
-    fn note_resized(
+    pub(super) fn note_resized(
         &self,
         state: &mut State,
         key: crate::id::Key,

@@ -118,7 +118,22 @@ impl Inner {
         if asked.request.wait != Wait::OnStream || asked.request.dedicated {
             return Ok(None);
         }
+        if let Some(allocation) = self.take_hole_behind(asked)? {
+            return Ok(Some(allocation));
+        }
+        for class in allowed_classes(self.caps(), &self.config, asked.request) {
+            match self.map_pages(asked, class, true) {
+                Err(error) if is_shortage(error) => {}
+                Ok(None) => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_hole_behind(&self, asked: &Asked<'_>) -> Result<Option<Allocation>, Error> {
         let mut state = self.lock();
+        let now = state.now().ns;
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
             let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
             let pool = &mut state.pools[usize::from(number)];
@@ -126,9 +141,8 @@ impl Inner {
             if pool.key.graph.is_some() {
                 continue;
             }
-            let Some(room) = pool.find_behind(asked.layout, asked.request.stream) else { continue };
-            let range = pool.take(room);
             let stream = asked.request.stream;
+            let Some(range) = pool.take_behind(asked.layout, stream, now) else { continue };
             for point in range.points.without(stream).iter() {
                 let SyncPoint { stream: behind, value } = point;
                 let event = Event::new(EventKind::Wait).a(value).c(u64::from(stream.0));
@@ -258,12 +272,13 @@ impl Inner {
     }
 
     fn is_there_behind(&self, state: &State, asked: &Asked<'_>) -> bool {
+        let now = state.now().ns;
         allowed_classes(self.caps(), &self.config, asked.request).any(|class| {
             state
                 .by_key
                 .get(&asked.key(class))
                 .map(|&number| &state.pools[usize::from(number)])
-                .is_some_and(|pool| pool.find_behind(asked.layout, asked.request.stream).is_some())
+                .is_some_and(|pool| pool.is_behind(asked.layout, asked.request.stream, now))
         })
     }
 

@@ -8,6 +8,7 @@
 mod alloc;
 mod buffer;
 mod config;
+mod ending;
 mod frame;
 mod free;
 mod graph;
@@ -20,6 +21,7 @@ mod intern;
 mod ladder;
 mod lock;
 mod moving;
+mod paging;
 mod raw;
 mod report;
 mod state;

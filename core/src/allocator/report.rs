@@ -6,8 +6,9 @@ use crate::device::{ClassId, HeapId, MemoryKind, SpaceId};
 use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
 use crate::id::Key;
-use crate::point::{Points, SyncPoint};
-use crate::pool::{Part, Pool};
+use crate::pages::Zone;
+use crate::point::Points;
+use crate::pool::{Part, PartState, Pool};
 use crate::request::Tag;
 use crate::stats::{Stats, TagStats};
 
@@ -94,6 +95,8 @@ pub struct BlockView {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
+    /// What it is.
+    pub state: PartState,
     /// The live block there, or `None` for a free range.
     pub block: Option<BlockInfo>,
     /// What a free range still waits for.
@@ -105,14 +108,26 @@ pub struct BlockView {
 pub struct SegmentInfo {
     /// The device's number of its space.
     pub space: SpaceId,
+    /// Its first byte in the space: offsets of its parts count from here.
+    pub base: u64,
     /// Its memory class.
     pub class: ClassId,
     /// Its memory kind.
     pub kind: MemoryKind,
-    /// Bytes.
+    /// Bytes of addresses.
     pub bytes: u64,
+    /// Whether it is backed page by page; parts of it may have no memory.
+    pub paged: bool,
     /// Its parts in order of address.
     pub parts: Vec<BlockView>,
+}
+
+impl SegmentInfo {
+    /// Bytes of it that have memory behind them.
+    pub fn backed(&self) -> u64 {
+        let backed = |part: &&BlockView| matches!(part.state, PartState::Live | PartState::Free);
+        self.parts.iter().filter(backed).map(|part| part.bytes).sum()
+    }
 }
 
 /// All segments at one moment.
@@ -220,6 +235,9 @@ impl Allocator {
             for id in ids {
                 segments.extend(inner.lock().describe_segment(inner.id, pool, id));
             }
+            for zone in [Zone::Small, Zone::Large] {
+                segments.extend(inner.lock().describe_zone(inner.id, pool, zone));
+            }
         }
         Snapshot { sequence, segments }
     }
@@ -308,6 +326,8 @@ impl State {
             out_of_memory: counters.out_of_memory,
             retries: counters.retries,
             waits: counters.waits,
+            pages_created: counters.pages_created,
+            pages_stolen: counters.pages_stolen,
             moves: self.moves.stats,
         }
     }
@@ -354,21 +374,43 @@ impl State {
     ) -> Option<SegmentInfo> {
         let pool = &self.pools[pool];
         let segment = pool.segment(id)?;
+        Some(SegmentInfo {
+            space: segment.plain.space,
+            base: 0,
+            class: pool.key.class,
+            kind: pool.kind,
+            bytes: segment.plain.bytes,
+            paged: false,
+            parts: self.describe_parts(allocator, pool.parts(id)),
+        })
+    }
+
+    fn describe_parts(&self, allocator: u32, parts: Vec<Part>) -> Vec<BlockView> {
         let part = |part: Part| BlockView {
             offset: part.offset,
             bytes: part.bytes,
+            state: part.state,
             block: part
                 .owner
                 .and_then(|slot| self.blocks.at(slot))
                 .map(|(key, block)| self.describe(allocator, key, block)),
             pending: part.pending,
         };
-        Some(SegmentInfo {
-            space: segment.plain.space,
+        parts.into_iter().map(part).collect()
+    }
+
+    fn describe_zone(&self, allocator: u32, pool: usize, zone: Zone) -> Option<SegmentInfo> {
+        let pool = &self.pools[pool];
+        let paged = pool.paged.as_ref()?;
+        let (base, top) = paged.pages.bounds(zone);
+        (top > base).then(|| SegmentInfo {
+            space: paged.space,
+            base,
             class: pool.key.class,
             kind: pool.kind,
-            bytes: segment.plain.bytes,
-            parts: pool.parts(id).into_iter().map(part).collect(),
+            bytes: top - base,
+            paged: true,
+            parts: self.describe_parts(allocator, paged.parts(zone)),
         })
     }
 
@@ -424,38 +466,4 @@ fn equal(rule: &str, what: &str, walked: u64, counted: u64) -> Result<(), String
         return Ok(());
     }
     Err(format!("{rule}: the walk finds {walked} {what} bytes, the counter says {counted}"))
-}
-
-impl Drop for Inner {
-    /// Waits for the work that uses the memory, then gives everything back.
-    fn drop(&mut self) {
-        // A lost device reaches everything or answers at once; ten seconds bound a hung one.
-        let _ = self.settle(std::time::Duration::from_secs(10));
-        let state = self.lock();
-        let live: Points = state
-            .blocks
-            .iter()
-            .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
-            .filter(|point| point.value != SyncPoint::NEVER)
-            .chain(state.moves.awaited_points())
-            .collect();
-        let views: Vec<_> = state.views.values().copied().collect();
-        let copy_streams: Vec<_> = state.moves.streams.iter().flatten().copied().collect();
-        let spaces: Vec<_> = state
-            .pools
-            .iter()
-            .flat_map(|pool| pool.segments().map(|(_, segment)| segment.plain.space))
-            .collect();
-        drop(state);
-        let _ = self.wait_all(&live, std::time::Duration::from_secs(10), 0);
-        for view in views {
-            let _ = self.device.destroy_view(view);
-        }
-        for stream in copy_streams {
-            let _ = self.device.retire_stream(stream);
-        }
-        for space in spaces {
-            let _ = self.device.release_plain(space);
-        }
-    }
 }

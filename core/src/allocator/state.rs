@@ -9,8 +9,7 @@ use crate::error::Error;
 use crate::event::{Event, EventKind, Ring};
 use crate::id::{Key, KeyError, Table};
 use crate::point::{Points, StreamId};
-use crate::pool::{Pool, PoolKey};
-use crate::range::NodeId;
+use crate::pool::{Now, Pool, PoolKey, Spot};
 use crate::request::Tag;
 use crate::size_class::{SizeClass, class_of};
 use crate::stats::{Counter, KindStats, TagStats, Usage};
@@ -52,7 +51,7 @@ pub(crate) mod flag {
 /// One live block. Its range, uses and size are in the pool's index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    pub node: NodeId,
+    pub node: Spot,
     /// allocated - requested. Saturates: a block of 2 TiB and more may report a smaller request.
     pub pad: u32,
     pub born_ms: u32,
@@ -125,6 +124,8 @@ pub(crate) struct Counters {
     pub out_of_memory: u64,
     pub retries: u64,
     pub waits: u64,
+    pub pages_created: u64,
+    pub pages_stolen: u64,
 }
 
 /// What the lock guards.
@@ -181,6 +182,11 @@ impl Clock {
         if ms > u32::MAX as u64 { u32::MAX } else { ms as u32 }
     }
 
+    /// Nanoseconds of the device's clock.
+    pub const fn ns(&self) -> u64 {
+        self.now_ns
+    }
+
     pub fn read(&mut self, device: &dyn Device) {
         self.now_ns = device.now_ns();
         self.stale = 0;
@@ -223,6 +229,11 @@ pub(crate) const fn kind_index(kind: MemoryKind) -> usize {
 }
 
 impl State {
+    /// The time as of the last reading of the clock.
+    pub const fn now(&self) -> Now {
+        Now { ms: self.clock.ms(), ns: self.clock.ns() }
+    }
+
     /// Writes an event.
     pub fn event(&mut self, mut event: Event) {
         event.time_ns = self.clock.now_ns;

@@ -21,9 +21,10 @@ struct Detached {
 }
 
 impl Allocator {
-    /// Gives wholly free segments back until at most `keep_bytes` are reserved, those unused for
-    /// longest first, and tells how many bytes were given back. Takes in completed frees first,
-    /// never waits for work. [`Config::min_reserved`](crate::Config) bytes stay.
+    /// Gives wholly free segments and pages back until at most `keep_bytes` are reserved, segments
+    /// unused for longest and large pages first, and tells how many bytes were given back. Takes
+    /// in completed frees first, never waits for work. [`Config::min_reserved`](crate::Config)
+    /// bytes stay.
     ///
     /// # Errors
     /// The device's. [`DeviceError::Capturing`](crate::error::DeviceError) while a graph is being
@@ -32,10 +33,23 @@ impl Allocator {
         self.inner.refuse_in_capture()?;
         self.inner.reap()?;
         let keep = keep_bytes.max(self.inner.config.min_reserved);
-        self.inner.release_idle(|state| {
-            let held = state.counters.reserved.current;
-            held > keep
-        })
+        let above = |state: &State| state.counters.reserved.current.saturating_sub(keep);
+        let segments = self.inner.release_idle(|state| above(state) > 0)?;
+        Ok(segments + self.inner.release_pages(&above, u64::MAX, &|_| true)?)
+    }
+
+    /// Takes `bytes` of device memory from the device ahead of need and keeps them free: later
+    /// requests that fit into them make no driver call. The first class of
+    /// [`MemoryKind::Device`](crate::kind::MemoryKind) gives them.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc) for want of memory.
+    pub fn warm(&self, bytes: u64) -> Result<(), Error> {
+        self.inner.refuse_in_capture()?;
+        match self.inner.caps().classes_of(crate::kind::MemoryKind::Device).next() {
+            Some(class) => self.inner.warm(class, bytes),
+            None => Err(Error::NoSuchKind(crate::kind::MemoryKind::Device)),
+        }
     }
 
     /// Waits for all work that freed memory is still ordered behind, then gives every wholly free
@@ -62,16 +76,19 @@ impl Allocator {
         inner.compact_when_idle()?;
         inner.lock().clock.read(&*inner.device);
         let (threshold, min) = (inner.config.release_threshold, inner.config.min_reserved);
-        let above = inner.release_idle(|state| {
-            state.idle_bytes() > threshold && state.counters.reserved.current > min
-        })?;
-        let Some(age) = inner.config.max_idle_ms else { return Ok(above) };
-        let old = inner.release_idle(|state| {
+        let spare = |state: &State| state.counters.reserved.current.saturating_sub(min);
+        let above = |state: &State| state.idle_bytes().saturating_sub(threshold).min(spare(state));
+        let mut released = inner.release_idle(|state| above(state) > 0)?;
+        released += inner.release_pages(&above, u64::MAX, &|_| true)?;
+        let Some(age) = inner.config.max_idle_ms else { return Ok(released) };
+        released += inner.release_idle(|state| {
             let oldest = state.oldest_idle().map(|(_, _, since)| since);
             oldest.is_some_and(|since| state.clock.ms().saturating_sub(since) >= age)
-                && state.counters.reserved.current > min
+                && spare(state) > 0
         })?;
-        Ok(above + old)
+        let before = inner.device.now_ns().saturating_sub(u64::from(age) * 1_000_000);
+        released += inner.release_pages(&spare, before, &|_| true)?;
+        Ok(released)
     }
 }
 
@@ -142,6 +159,13 @@ impl Inner {
             released += detached.plain.bytes;
             self.release(detached)?;
         }
+        // Its own pool's free pages were looked at before.
+        let keys: Vec<_> = allowed_classes(self.caps(), &self.config, asked.request)
+            .map(|class| asked.key(class))
+            .collect();
+        let others = |pool: &Pool| heaps.contains(&pool.heap) && !keys.contains(&pool.key);
+        let left = asked.layout.bytes.saturating_sub(released);
+        released += self.release_pages(&|_| left, u64::MAX, &others)?;
         Ok(released > 0)
     }
 
@@ -162,14 +186,17 @@ impl Inner {
 }
 
 impl State {
-    /// Bytes of segments that are wholly free and done.
+    /// Bytes of segments that are wholly free, and of wholly free pages.
     fn idle_bytes(&self) -> u64 {
-        self.pools
+        let pages: u64 = self.pools.iter().map(|pool| pool.usage().free_pages).sum();
+        let segments: u64 = self
+            .pools
             .iter()
             .filter(|pool| pool.idle_segments > 0)
             .flat_map(|pool| pool.idle().filter_map(|(id, _)| pool.segment(id)))
             .map(|segment| segment.plain.bytes)
-            .sum()
+            .sum();
+        segments + pages
     }
 
     /// The segment that has been wholly free and done for longest: pool, segment, since when.

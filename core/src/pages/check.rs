@@ -37,8 +37,8 @@ impl Pages {
     /// - INV-PAGES-8: reserved is the sum of objects, each once; an object's pages are counted.
     /// - INV-PAGES-9: live bytes are those of live blocks and of blocks being mapped; the peaks
     ///   are not below what they are peaks of.
-    /// - INV-PAGES-10: exactly the stale ranges are in the queue of stale mappings; no stale
-    ///   range's points are fewer than the queue says.
+    /// - INV-PAGES-10: the stale ranges are those in the queue of stale mappings and those being
+    ///   unmapped; no stale range's points are fewer than the queue says.
     /// - INV-PAGES-11: a page in flight is covered by leaving ranges alone.
     /// - INV-PAGES-12: no free range has a point that is known to be reached.
     ///
@@ -200,15 +200,15 @@ impl Pages {
         ensure("INV-PAGES-9", 0, self.active_peak >= active)?;
         ensure("INV-PAGES-9", 0, self.store.reserved_peak >= self.store.reserved)?;
         let mut queued = 0;
-        for (key, points) in &self.stale {
-            let range = self.ranges.table.get(*key).ok();
+        for super::Stale { range, after: points, .. } in &self.stale {
+            let range = self.ranges.table.get(*range).ok();
             let holds =
                 |range: &&Range| range.state == State::Stale && covers(&range.points, points);
             ensure("INV-PAGES-10", 0, range.filter(holds).is_some())?;
             queued += 1;
         }
         let stale = self.ranges.table.iter().filter(|(_, range)| range.state == State::Stale);
-        ensure("INV-PAGES-10", 0, stale.count() == queued)
+        ensure("INV-PAGES-10", 0, stale.count() == queued + self.unmapping)
     }
 }
 

@@ -130,7 +130,7 @@ impl Filling<'_> {
     /// largest, with a tenth of the hole it lies in counted against it.
     fn steal(&mut self, left: u64, space: u64, at: u64) -> Option<u64> {
         let pages = self.pages;
-        if pages.stale.len() + self.steals >= pages.policy.stale_max {
+        if pages.stale.len() + pages.unmapping + self.steals >= pages.policy.stale_max {
             return None;
         }
         let granule = pages.granule.get();
@@ -188,7 +188,10 @@ impl Filling<'_> {
         let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
         let index = longer.find(|&index| {
             self.points(index).is_empty()
-                && store.pages.at(index).is_some_and(|(_, page)| alone(page.backing.object))
+                && store
+                    .pages
+                    .at(index)
+                    .is_some_and(|(_, page)| page.unmapping == 0 && alone(page.backing.object))
         })?;
         let (key, page) = store.pages.at(index)?;
         let backing = page.backing;

@@ -24,21 +24,36 @@ impl Pages {
         if request.bytes == 0 || request.bytes > span.limit - span.base {
             return Err(PagesError::BadSize);
         }
-        let zones = [zone, zone.other()];
-        let tight = room.before_stealing < request.bytes;
-        let ready = |&zone: &Zone| self.fit(zone, request, true);
-        if let Some(found) = zones[..=usize::from(tight)].iter().find_map(ready) {
-            return Ok(self.hole_plan(request, found, Why::Hole, now));
+        if let Some(plan) = self.find_ready(request, now, room) {
+            return Ok(plan);
         }
         let backed = self.back(zone, request, now, room, false);
         if backed.is_ok() || !request.may_wait {
             return backed;
         }
-        let behind = |&zone: &Zone| self.fit(zone, request, false);
-        if let Some(found) = zones.iter().find_map(behind) {
-            return Ok(self.hole_plan(request, found, Why::Wait, now));
+        match self.find_behind(request, now) {
+            Some(plan) => Ok(plan),
+            None => self.back(zone, request, now, room, true),
         }
-        self.back(zone, request, now, room, true)
+    }
+
+    /// The first rung of [`find`](Self::find): a hole ready for the request's stream.
+    pub fn find_ready(&self, request: &Request, now: u64, room: Room) -> Option<Plan> {
+        let zone = self.policy.zone(request.bytes);
+        let tight = room.before_stealing < request.bytes;
+        let found = self.fit(zone, request, true).or_else(|| {
+            let other = tight.then(|| zone.other())?;
+            self.fit(other, request, true)
+        })?;
+        Some(self.hole_plan(request, found, Why::Hole, now))
+    }
+
+    /// The third rung of [`find`](Self::find): a hole behind other streams' work.
+    pub fn find_behind(&self, request: &Request, now: u64) -> Option<Plan> {
+        let zone = self.policy.zone(request.bytes);
+        let found =
+            self.fit(zone, request, false).or_else(|| self.fit(zone.other(), request, false))?;
+        Some(self.hole_plan(request, found, Why::Wait, now))
     }
 
     fn hole_plan(&self, request: &Request, found: (Hit, u64), why: Why, now: u64) -> Plan {
@@ -56,17 +71,19 @@ impl Pages {
         }
     }
 
-    /// The lists of free ranges that serve `stream` without a wait, or those that do not.
+    /// The lists of free ranges that serve `stream` without a wait, what it freed itself first, or
+    /// those that do not.
     pub(super) fn lists(
         &self,
         zone: Zone,
         stream: StreamId,
         ready: bool,
     ) -> impl Iterator<Item = &Index> {
-        let serves = move |owner: &Owner| {
-            (*owner == Owner::Anyone || *owner == Owner::Stream(stream)) == ready
-        };
-        self.ranges.span(zone).free.iter().filter(move |(owner, _)| serves(owner)).map(|x| x.1)
+        let free = &self.ranges.span(zone).free;
+        let own = [Owner::Stream(stream), Owner::Anyone];
+        let ours = own.into_iter().filter(move |_| ready).filter_map(|owner| free.get(&owner));
+        let others = free.iter().filter(move |(owner, _)| !ready && !own.contains(owner));
+        ours.chain(others.map(|(_, list)| list))
     }
 
     fn fit(&self, zone: Zone, request: &Request, ready: bool) -> Option<(Hit, u64)> {

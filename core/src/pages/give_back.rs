@@ -2,13 +2,26 @@
 
 use super::page::{Backing, ObjectId};
 use super::ranges::{Saved, State};
-use super::{PageId, Pages, PagesError, Points};
+use super::{BlockId, PageId, Pages, PagesError, Points};
 use crate::id::Key;
 
-/// A mapping that still stands though its page is mapped elsewhere.
+/// A stale range on record.
+#[derive(Clone, Debug)]
+pub(super) struct Stale {
+    pub range: Key,
+    /// The page that is mapped elsewhere by now.
+    pub page: Key,
+    /// What has to be reached before the mapping is dropped.
+    pub after: Points,
+}
+
+/// A mapping that still stands though its page is mapped elsewhere, about to be unmapped. Ends in
+/// [`Pages::unmapped`] or [`Pages::still_mapped`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "say how it ended"]
 pub struct StaleMapping {
     range: Key,
+    page: Key,
     /// First byte.
     pub at: u64,
     /// Bytes of the mapping.
@@ -29,19 +42,57 @@ pub struct Departure {
     pub at: u64,
     /// What it is made of.
     pub backing: Backing,
+    /// Other places where it is still mapped: to be unmapped with it, or the object stays in use.
+    pub stale: Vec<StaleMapping>,
 }
 
 impl Pages {
-    /// Up to `most` stale mappings, oldest first: unmap them as a batch once `after` is reached,
-    /// then call [`unmapped`](Self::unmapped) for each. Until then nothing has changed.
-    pub fn drop_stale(&self, most: usize) -> Vec<StaleMapping> {
-        let named = |(range, points): &(Key, Points)| {
-            let mut after = points.clone();
-            self.prune(&mut after);
-            let (at, bytes) = self.block(super::BlockId(*range)).ok()?;
-            Some(StaleMapping { range: *range, at, bytes, after })
+    /// Takes up to `most` stale mappings, oldest first, for being unmapped as a batch once their
+    /// `after` is reached.
+    pub fn drop_stale(&mut self, most: usize) -> Vec<StaleMapping> {
+        self.claim(|_| true, most)
+    }
+
+    /// As [`drop_stale`](Self::drop_stale), those only that nothing has to be reached for.
+    pub fn drop_settled(&mut self, most: usize) -> Vec<StaleMapping> {
+        let reached = std::mem::take(&mut self.reached);
+        let settled = |stale: &Stale| {
+            stale.after.iter().all(|point| {
+                let (stream, value) = (point.stream, point.value);
+                reached.get(&stream).is_some_and(|&known| known >= value)
+            })
         };
-        self.stale.iter().take(most).filter_map(named).collect()
+        let claimed = self.claim(settled, most);
+        self.reached = reached;
+        claimed
+    }
+
+    /// The stale mappings of a page that is to be given back: its own mapping goes with them.
+    pub fn stale_of(&mut self, page: PageId) -> Vec<StaleMapping> {
+        self.claim(|stale| stale.page == page.0, usize::MAX)
+    }
+
+    fn claim(&mut self, wanted: impl Fn(&Stale) -> bool, most: usize) -> Vec<StaleMapping> {
+        let mut claimed = Vec::new();
+        let mut kept = std::collections::VecDeque::with_capacity(self.stale.len());
+        for stale in std::mem::take(&mut self.stale) {
+            if claimed.len() < most && wanted(&stale) {
+                claimed.extend(self.claim_one(stale));
+            } else {
+                kept.push_back(stale);
+            }
+        }
+        self.stale = kept;
+        self.unmapping += claimed.len();
+        claimed
+    }
+
+    fn claim_one(&mut self, stale: Stale) -> Option<StaleMapping> {
+        let Stale { range, page, mut after } = stale;
+        self.prune(&mut after);
+        let (at, bytes) = self.block(BlockId(range)).ok()?;
+        self.store.change(page.index(), |page| page.unmapping += 1);
+        Some(StaleMapping { range, page, at, bytes, after })
     }
 
     /// Says that a stale mapping is gone: its range is a hole again.
@@ -56,10 +107,34 @@ impl Pages {
         if range.state != State::Stale || !after.is_empty() {
             return Err(PagesError::WrongState);
         }
-        self.version += 1;
-        self.stale.retain(|(range, _)| *range != stale.range);
-        self.ranges.set(stale.range.index(), State::Hole, Points::NONE);
+        self.forget_stale(stale);
         Ok(())
+    }
+
+    /// Says that the device drops a stale mapping in its own order, behind what it has to wait
+    /// for and before any mapping made from now on: its range is a hole again.
+    pub fn unmap_ordered(&mut self, stale: &StaleMapping) {
+        self.forget_stale(stale);
+    }
+
+    fn forget_stale(&mut self, stale: &StaleMapping) {
+        self.version += 1;
+        self.unmapping = self.unmapping.saturating_sub(1);
+        if self.store.pages.get(stale.page).is_ok() {
+            self.store.change(stale.page.index(), |page| page.unmapping -= 1);
+        }
+        self.ranges.set(stale.range.index(), State::Hole, Points::NONE);
+    }
+
+    /// Says that a stale mapping could not be dropped: it stands as before.
+    pub fn still_mapped(&mut self, stale: StaleMapping) {
+        let StaleMapping { range, page, after, .. } = stale;
+        self.version += 1;
+        self.unmapping = self.unmapping.saturating_sub(1);
+        if self.store.pages.get(page).is_ok() {
+            self.store.change(page.index(), |page| page.unmapping -= 1);
+        }
+        self.stale.push_front(Stale { range, page, after });
     }
 
     /// Starts giving back wholly free pages whose points are reached, largest first, until
@@ -73,20 +148,33 @@ impl Pages {
             if left == 0 {
                 break;
             }
-            let Some((key, page)) = self.store.pages.at(index) else { continue };
-            let (at, backing, idle) = (page.at, page.backing, page.idle_since);
-            let points = self.points_under(at, at + backing.bytes);
-            if idle > idle_before || !points.is_empty() {
-                continue;
-            }
-            self.store.change(index, |page| page.in_flight = true);
-            if let Some((range, saved)) = self.depart(at, backing.bytes) {
-                left = left.saturating_sub(backing.bytes);
-                going.push(Departure { page: PageId(key), range, saved, at, backing });
+            if let Some(departure) = self.depart_page(index, idle_before) {
+                left = left.saturating_sub(departure.backing.bytes);
+                going.push(departure);
             }
         }
         self.version += u64::from(!going.is_empty());
         going
+    }
+
+    fn depart_page(&mut self, index: u32, idle_before: u64) -> Option<Departure> {
+        let (key, page) = self.store.pages.at(index)?;
+        let (at, backing, idle) = (page.at, page.backing, page.idle_since);
+        let points = self.points_under(at, at + backing.bytes);
+        if !page.is_free() || page.unmapping > 0 || idle > idle_before || !points.is_empty() {
+            return None;
+        }
+        let stale = self.stale_of(PageId(key));
+        self.store.change(index, |page| page.in_flight = true);
+        let (range, saved) = self.depart(at, backing.bytes)?;
+        Some(Departure { page: PageId(key), range, saved, at, backing, stale })
+    }
+
+    /// Takes a page out that is gone although the plan that gave it back failed. Returns its
+    /// object when that was its last page.
+    pub fn lose(&mut self, page: PageId) -> Option<ObjectId> {
+        let departure = self.depart_page(page.0.index(), u64::MAX)?;
+        self.depart_done(departure)
     }
 
     /// Bytes of wholly free pages beyond what the policy keeps.
@@ -95,9 +183,13 @@ impl Pages {
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "a departure ends once")]
-    /// Says that a page is unmapped. Returns its object when that was its last page: release it.
+    /// Says that a page is unmapped, at all its places. Returns its object when that was its last
+    /// page: release it.
     pub fn depart_done(&mut self, departure: Departure) -> Option<ObjectId> {
         self.version += 1;
+        for stale in &departure.stale {
+            self.forget_stale(stale);
+        }
         let object = self.store.remove(departure.page.0);
         self.ranges.set(departure.range.index(), State::Hole, Points::NONE);
         object
@@ -106,6 +198,9 @@ impl Pages {
     /// Says that a page could not be unmapped: it is a free page again.
     pub fn depart_failed(&mut self, departure: Departure) {
         self.version += 1;
+        for stale in departure.stale {
+            self.still_mapped(stale);
+        }
         self.store.change(departure.page.0.index(), |page| page.in_flight = false);
         self.restore(&[departure.range], departure.saved);
     }

@@ -31,6 +31,7 @@
 //!
 //! Invariants, all verified by [`check`](Pages::check): see `check.rs`.
 
+mod blocks;
 mod check;
 mod fill;
 mod find;
@@ -51,6 +52,7 @@ use crate::point::{Points, StreamId, SyncPoint};
 use crate::units::Align;
 use std::collections::BTreeMap;
 
+pub use blocks::Part;
 pub use check::Broken;
 pub use give_back::{Departure, StaleMapping};
 pub use page::{Backing, ObjectId};
@@ -58,6 +60,7 @@ pub use policy::Policy;
 pub use ranges::State;
 pub use reserve::Reservation;
 
+use give_back::Stale;
 use index::Index;
 use page::Store;
 use policy::Heat;
@@ -66,6 +69,13 @@ use ranges::{NONE, Ranges};
 /// The name of a block, from [`Pages::reserve`] until [`Pages::free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub(super) Key);
+
+impl BlockId {
+    /// The slot of its range, reused after the block is freed.
+    pub const fn slot(self) -> u32 {
+        self.0.index()
+    }
+}
 
 /// The name of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,7 +224,9 @@ pub enum PagesError {
 pub struct Usage {
     /// Blocks in use, and ranges being mapped for blocks.
     pub live: u64,
-    /// Freed but behind sync points.
+    /// Free, mapped bytes.
+    pub free: u64,
+    /// The part of them that is behind sync points.
     pub pending: u64,
     /// Memory objects, each once.
     pub reserved: u64,
@@ -241,8 +253,10 @@ pub struct Pages {
     store: Store,
     /// Latest point reached, per stream.
     reached: BTreeMap<StreamId, u64>,
-    /// Stale ranges, oldest first, with what has to be reached before they are unmapped.
-    stale: std::collections::VecDeque<(Key, Points)>,
+    /// Stale ranges whose unmapping has not begun, oldest first.
+    stale: std::collections::VecDeque<Stale>,
+    /// Number of stale ranges whose unmapping is under way.
+    unmapping: usize,
     live: u64,
     active_peak: u64,
     heat: Heat,
@@ -269,6 +283,7 @@ impl Pages {
             store: Store::new(granule.get(), middle),
             reached: BTreeMap::new(),
             stale: std::collections::VecDeque::new(),
+            unmapping: 0,
             live: 0,
             active_peak: 0,
             heat: Heat::default(),
@@ -290,13 +305,14 @@ impl Pages {
     pub fn usage(&self) -> Usage {
         Usage {
             live: self.live,
+            free: self.ranges.free_bytes,
             pending: self.ranges.pending_bytes,
             reserved: self.store.reserved,
             reserved_peak: self.store.reserved_peak,
             active_peak: self.active_peak,
             free_pages: self.store.free_bytes,
             span: self.ranges.spans.iter().map(|span| span.top - span.base).sum(),
-            stale: self.stale.len(),
+            stale: self.stale.len() + self.unmapping,
             pages: self.store.pages.len(),
         }
     }

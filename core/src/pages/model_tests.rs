@@ -198,7 +198,11 @@ impl Run {
         self.seen.waits += u64::from(!plan.waits.is_empty());
         self.map(&plan, &made);
         let id = reservation.block();
-        self.rig.pages.commit(reservation, &made, 0).unwrap();
+        let stale = self.unmap_released(&plan);
+        self.rig.pages.commit(reservation, &made, 0, &Points::NONE).unwrap();
+        for stale in &stale {
+            self.rig.pages.unmapped(stale).unwrap();
+        }
         assert!(self.rig.pages.usage().reserved <= self.limit);
         self.model.admit(id, &plan, stream);
     }
@@ -250,6 +254,23 @@ impl Run {
         self.rig.pages.settle(point(stream as u32, value));
     }
 
+    /// Unmaps what a plan gives back wherever else it is still mapped.
+    fn unmap_released(&mut self, plan: &Plan) -> Vec<StaleMapping> {
+        let released = plan.steps.iter().filter_map(|step| match step {
+            Step::Release { page, .. } => Some(*page),
+            _ => None,
+        });
+        let mut all = Vec::new();
+        for page in released {
+            all.extend(self.rig.pages.stale_of(page));
+        }
+        for stale in &all {
+            assert!(self.model.pending(&stale.after).is_empty(), "{stale:?} is still in use");
+            assert!(self.model.mapped.remove(&stale.at).is_some());
+        }
+        all
+    }
+
     fn drop_stale(&mut self) {
         for stale in self.rig.pages.drop_stale(4) {
             if self.model.pending(&stale.after).is_empty() {
@@ -259,6 +280,7 @@ impl Run {
                 assert_eq!(gone.bytes, stale.bytes);
             } else {
                 assert!(self.rig.pages.unmapped(&stale).is_err());
+                self.rig.pages.still_mapped(stale);
             }
         }
     }
@@ -270,6 +292,9 @@ impl Run {
                 self.rig.pages.depart_failed(going);
             } else {
                 assert_eq!(self.model.mapped.remove(&going.at), Some(going.backing));
+                for stale in &going.stale {
+                    assert!(self.model.mapped.remove(&stale.at).is_some());
+                }
                 self.rig.pages.depart_done(going).unwrap();
                 self.seen.departures += 1;
             }

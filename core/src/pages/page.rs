@@ -28,6 +28,8 @@ pub(super) struct Page {
     pub excluded: u32,
     /// On its way elsewhere.
     pub in_flight: bool,
+    /// Stale mappings of it that are being unmapped: it can not be given back meanwhile.
+    pub unmapping: u32,
     /// When it last became wholly free.
     pub idle_since: u64,
 }
@@ -167,7 +169,15 @@ impl Store {
 
     /// Adds a page at `at`, `live` bytes of it covered.
     pub fn add(&mut self, backing: Backing, at: u64, live: u64, now: u64) -> Option<Key> {
-        let page = Page { backing, at, live, excluded: 0, in_flight: false, idle_since: now };
+        let page = Page {
+            backing,
+            at,
+            live,
+            excluded: 0,
+            in_flight: false,
+            unmapping: 0,
+            idle_since: now,
+        };
         let key = self.pages.insert(page)?;
         self.paint(at, backing.bytes, Some(key.index()));
         self.enlist(key.index(), false);

@@ -48,6 +48,45 @@ impl Pages {
         self.fill(zone, request, &site, now, room, behind_waits)
     }
 
+    /// A place for `request` right after a live block, for growing it: free ranges, and holes to
+    /// be backed.
+    ///
+    /// # Errors
+    /// [`PagesError::WrongState`] when something else lies there; [`PagesError::NoRoom`].
+    pub fn find_after(
+        &self,
+        slot: u32,
+        request: &Request,
+        now: u64,
+        room: Room,
+    ) -> Result<Plan, PagesError> {
+        let block = self.ranges.at(slot).filter(|range| range.state == State::Live);
+        let block = block.ok_or(PagesError::WrongState)?;
+        let (at, zone) = (block.end(), self.ranges.zone_at(block.start));
+        let end = at.checked_add(request.bytes).ok_or(PagesError::BadSize)?;
+        let (mut parts, mut next, mut upto) = (Vec::new(), block.next, at);
+        while upto < end {
+            let Some(range) = self.ranges.at(next) else {
+                let span = self.ranges.span(zone);
+                parts.push((upto, span.limit, true));
+                upto = span.limit;
+                break;
+            };
+            let free = range.state == State::Free || range.state == State::Hole;
+            if !free {
+                break;
+            }
+            parts.push((range.start, range.end(), range.state == State::Hole));
+            (upto, next) = (range.end(), range.next);
+        }
+        if upto < end {
+            return Err(PagesError::WrongState);
+        }
+        let extent = Extent { parts, hint: slot };
+        let gaps = self.gaps(&extent, at, request.bytes);
+        self.fill(zone, request, &Site { at, hint: slot, gaps }, now, room, true)
+    }
+
     fn site(&self, zone: Zone, request: &Request) -> Option<Site> {
         let span = self.ranges.span(zone);
         let mut best: Option<((u64, u64), Site)> = None;

@@ -9,6 +9,10 @@ use crate::point::{Points, StreamId};
 
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Ranges there may be before a block is cut out: far beyond any real use, and short of the end of
+/// the table by what one cut may add.
+const MOST: usize = NONE as usize - 8;
+
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
@@ -33,6 +37,8 @@ pub(super) struct Range {
     pub state: State,
     /// What has to be reached before the bytes may be used by others.
     pub points: Points,
+    /// The caller's number of a live block; [`NONE`] where there is none.
+    pub owner: u32,
     pub prev: u32,
     pub next: u32,
 }
@@ -95,6 +101,8 @@ pub(super) struct Ranges {
     pub pending: BTreeSet<(StreamId, u64, u32)>,
     /// Bytes of free ranges that have points.
     pub pending_bytes: u64,
+    /// Bytes of free ranges.
+    pub free_bytes: u64,
 }
 
 impl Ranges {
@@ -104,6 +112,7 @@ impl Ranges {
             spans: [Span::new(base, middle), Span::new(middle, limit)],
             pending: BTreeSet::new(),
             pending_bytes: 0,
+            free_bytes: 0,
         }
     }
 
@@ -131,6 +140,7 @@ impl Ranges {
             State::Free => {
                 let owner = Owner::of(&range.points);
                 span.free.entry(owner).or_default().insert(Hit { start, len, range: index });
+                self.free_bytes += len;
                 if owner != Owner::Anyone {
                     self.pending_bytes += len;
                 }
@@ -159,6 +169,7 @@ impl Ranges {
                         span.free.remove(&owner);
                     }
                 }
+                self.free_bytes -= len;
                 if owner != Owner::Anyone {
                     self.pending_bytes -= len;
                 }
@@ -183,7 +194,8 @@ impl Ranges {
     /// Links a range between two neighbours, in no index yet. `None` when the table is full.
     fn place(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
         let Saved { start, len, state, points } = saved;
-        let key = self.table.insert(Range { start, len, state, points, prev, next })?;
+        let key =
+            self.table.insert(Range { start, len, state, points, owner: NONE, prev, next })?;
         self.link(key.index(), prev, next, self.zone_at(start));
         Some(key)
     }
@@ -298,7 +310,7 @@ impl Ranges {
     }
 
     /// Adds the range after `index` to it, both in no index.
-    fn absorb(&mut self, index: u32, next: u32) {
+    pub fn absorb(&mut self, index: u32, next: u32) {
         if let Some(gone) = self.unlink(next)
             && let Some(range) = self.table.at_mut(index)
         {
@@ -368,6 +380,44 @@ impl Ranges {
         }
         let keys = self.fill(start, parts, prev, index)?;
         Some((saved, keys))
+    }
+
+    /// Cuts `[start, start + len)` out of one free range and gives it another state. `None`, with
+    /// nothing changed, unless the range holds it all or when the table is full.
+    pub fn take(&mut self, index: u32, start: u64, len: u64, state: State) -> Option<Key> {
+        let (key, range) = self.table.at(index)?;
+        let (from, to, prev, next) = (range.start, range.end(), range.prev, range.next);
+        let end = start.checked_add(len)?;
+        if range.state != State::Free || start < from || end > to || self.table.len() > MOST {
+            return None;
+        }
+        self.delist(index);
+        let points = self.at(index)?.points.clone();
+        if from == start && to == end {
+            self.table.at_mut(index)?.state = state;
+            return Some(key);
+        }
+        let piece = Saved { start, len, state, points };
+        if from == start {
+            // The rest keeps the slot: it moves up.
+            let rest = self.table.at_mut(index)?;
+            (rest.start, rest.len) = (end, to - end);
+            self.enlist(index);
+            return self.insert(piece, prev, index);
+        }
+        let rest = (end < to).then(|| Saved {
+            start: end,
+            len: to - end,
+            state: State::Free,
+            points: piece.points.clone(),
+        });
+        self.table.at_mut(index)?.len = start - from;
+        self.enlist(index);
+        let key = self.insert(piece, index, next)?;
+        if let Some(rest) = rest {
+            self.insert(rest, key.index(), next)?;
+        }
+        Some(key)
     }
 
     /// [`carve`](Self::carve) where one range holds the whole stretch.

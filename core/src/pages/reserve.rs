@@ -1,5 +1,6 @@
 //! Taking a plan's place, and what becomes of it: commit or rollback.
 
+use super::give_back::Stale;
 use super::page::{Backing, ObjectId};
 use super::ranges::{NONE, Saved, State};
 use super::{BlockId, Pages, PagesError, Plan, Points, Step};
@@ -80,6 +81,46 @@ impl Pages {
         Ok(Reservation { block: BlockId(block), plan, place: (keys, saved), leaving })
     }
 
+    /// Takes a plan that needs no device call; the block is live at once.
+    ///
+    /// # Errors
+    /// [`PagesError::Outdated`] as for [`reserve`](Self::reserve); [`PagesError::WrongState`] for
+    /// a plan with steps; [`PagesError::TooMany`]. Nothing has changed then.
+    #[allow(clippy::needless_pass_by_value, reason = "a plan is taken once")]
+    pub fn take_hole(&mut self, plan: Plan) -> Result<BlockId, PagesError> {
+        if plan.version != self.version {
+            return Err(PagesError::Outdated);
+        }
+        if !plan.steps.is_empty() {
+            return Err(PagesError::WrongState);
+        }
+        let key = self
+            .ranges
+            .take(plan.hint, plan.at, plan.bytes, State::Live)
+            .ok_or(PagesError::TooMany)?;
+        self.version += 1;
+        self.heat.since.get_or_insert(plan.now);
+        self.store.cover(plan.at, plan.bytes);
+        self.live += plan.bytes;
+        self.active_peak = self.active_peak.max(self.live + self.ranges.pending_bytes);
+        Ok(BlockId(key))
+    }
+
+    /// Makes one block of two that lie side by side; the first keeps its name.
+    ///
+    /// # Errors
+    /// [`PagesError::Unknown`]; [`PagesError::WrongState`] unless both are live neighbours.
+    pub fn join(&mut self, first: BlockId, second: BlockId) -> Result<(), PagesError> {
+        let (a, b) = (self.ranges.table.get(first.0)?, self.ranges.table.get(second.0)?);
+        let live = a.state == State::Live && b.state == State::Live;
+        if !live || a.next != second.slot() {
+            return Err(PagesError::WrongState);
+        }
+        self.version += 1;
+        self.ranges.absorb(first.slot(), second.slot());
+        Ok(())
+    }
+
     fn take_pages(&mut self, plan: &Plan) -> Result<Vec<(Key, Vec<Saved>)>, PagesError> {
         let mut leaving = Vec::new();
         for step in &plan.steps {
@@ -106,8 +147,9 @@ impl Pages {
     /// [`Create`](Step::Create) steps, in order; `spent` is what stealing and releasing
     /// took, in ticks: the calls for [`Steal`](Step::Steal) and [`Release`](Step::Release) steps,
     /// the unmapping that will follow included as far as it is known.
-    /// Returns the objects to release: their pages were in [`Release`](Step::Release) steps and
-    /// are unmapped already.
+    /// `mapped` is what has to be reached before the new mappings may be used. Returns the objects
+    /// that are gone: their pages were in [`Release`](Step::Release) steps, were unmapped, at
+    /// every place that [`stale_of`](Self::stale_of) named, and given back.
     ///
     /// # Errors
     /// [`PagesError::BadBacking`], with the reservation, when the backings do not match.
@@ -116,6 +158,7 @@ impl Pages {
         reservation: Reservation,
         backings: &[Backing],
         spent: u64,
+        mapped: &Points,
     ) -> Result<Vec<ObjectId>, (PagesError, Box<Reservation>)> {
         if !self.match_backings(&reservation.plan, backings) {
             return Err((PagesError::BadBacking, Box::new(reservation)));
@@ -126,7 +169,7 @@ impl Pages {
         let mut released = Vec::new();
         let mut backings = backings.iter();
         let mut leaving = leaving.into_iter();
-        let mut beside = Vec::new();
+        let mut beside = vec![(0, u64::MAX, mapped.clone())];
         for step in &plan.steps {
             match *step {
                 Step::Create { at, .. } => {
@@ -192,7 +235,7 @@ impl Pages {
             });
         }
         self.ranges.set(range.index(), State::Stale, points.clone());
-        self.stale.push_back((range, points.clone()));
+        self.stale.push_back(Stale { range, page, after: points.clone() });
         points
     }
 

@@ -44,7 +44,7 @@ impl Rig {
         let reservation = self.pages.reserve(plan.clone())?;
         self.pages.check().unwrap();
         let block = reservation.block();
-        self.pages.commit(reservation, &made, 0).map_err(|(error, _)| error)?;
+        self.pages.commit(reservation, &made, 0, &Points::NONE).map_err(|(error, _)| error)?;
         self.pages.check().unwrap();
         Ok((block, plan))
     }
@@ -207,7 +207,7 @@ fn an_object_that_several_pages_lie_in_is_counted_once_and_released_last() {
         offset += 2 * MIB;
         let reservation = rig.pages.reserve(plan).unwrap();
         blocks.push(reservation.block());
-        rig.pages.commit(reservation, &[backing], 0).unwrap();
+        rig.pages.commit(reservation, &[backing], 0, &Points::NONE).unwrap();
         rig.pages.check().unwrap();
     }
     assert_eq!(rig.pages.usage().reserved, 8 * MIB);
@@ -248,7 +248,7 @@ fn misuse_is_refused_by_a_typed_error() {
     let block = reservation.block();
     assert_eq!(rig.pages.reserve(twice).err(), Some(PagesError::Outdated));
     assert_eq!(rig.pages.free(block, &Points::NONE, 0), Err(PagesError::WrongState));
-    let (error, reservation) = rig.pages.commit(reservation, &[], 0).unwrap_err();
+    let (error, reservation) = rig.pages.commit(reservation, &[], 0, &Points::NONE).unwrap_err();
     assert_eq!(error, PagesError::BadBacking);
     rig.pages.rollback(*reservation);
     let gone = rig.pages.free(block, &Points::NONE, 0);

@@ -4,32 +4,51 @@
 //! *take* (the range is reserved), device calls, then the block goes live or the range is given
 //! back. This module knows ranges and segments; who asks, waits and pays is the allocator's.
 
+mod blocks;
 mod growth;
 mod moves;
+mod paged;
+mod spot;
 
-use crate::device::{ClassId, HeapId, MemoryKind, Place, Plain, SpaceId};
+use crate::device::{ClassId, HeapId, MemoryKind, Plain};
 use crate::point::{Points, StreamId, SyncPoint};
 use crate::range::{Fit, Home, Join, NodeId, Ranges, SegmentId, State};
 use crate::request::{Layout, Tag};
 use crate::stats::Counter;
-
-/// Where a block's range is, as its pool names it.
-pub(crate) type Spot = NodeId;
 
 /// A part of a segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub offset: u64,
     pub bytes: u64,
+    pub state: PartState,
     /// The slot of the live block there.
     pub owner: Option<u32>,
     /// What a free range still waits for.
     pub pending: Points,
 }
 
+/// What a part of a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PartState {
+    /// A block.
+    Live,
+    /// Free, perhaps behind work that is still to be done.
+    Free,
+    /// Addresses without memory behind them.
+    Unbacked,
+    /// Its page is mapped elsewhere by now and the old mapping still stands: not to be used.
+    Stale,
+    /// Device calls about it are under way.
+    InFlight,
+}
+
 pub use growth::Growth;
 pub(crate) use growth::{Situation, segment_sizes};
 pub(crate) use moves::Behind;
+pub(crate) use paged::Paged;
+pub(crate) use spot::{Spot, SpotKind};
 
 /// Requests up to this size share segments of their own, so that small blocks that live long do
 /// not split the room of large ones.
@@ -53,6 +72,19 @@ enum Touched {
     Several,
 }
 
+impl Touched {
+    /// Notes that `tag` writes there; tells whether another tag may have left data.
+    fn note(&mut self, tag: Tag) -> bool {
+        let others = match *self {
+            Self::Nobody => false,
+            Self::By(owner) => owner != tag,
+            Self::Several => true,
+        };
+        *self = if others { Self::Several } else { Self::By(tag) };
+        others
+    }
+}
+
 /// One memory object and the range over it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
@@ -60,6 +92,15 @@ pub(crate) struct Segment {
     /// When it last became wholly free, on the allocator's clock; `None` while it is in use.
     pub idle_since_ms: Option<u32>,
     touched: Touched,
+}
+
+/// The time, as slabs and pages want it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Milliseconds since the allocator was opened.
+    pub ms: u32,
+    /// Nanoseconds of the device's clock.
+    pub ns: u64,
 }
 
 /// Room for a request.
@@ -82,18 +123,21 @@ pub(crate) struct Ready {
 /// A range taken out of the free ones.
 #[derive(Debug)]
 pub(crate) struct Grabbed {
-    pub node: NodeId,
+    pub node: Spot,
     /// What those who used it before are still doing.
     pub points: Points,
     /// Bytes of it that were pending.
     pub pending: u64,
 }
 
-/// Segments of one memory class.
+/// Segments of one memory class: plain ones, each one memory object, and where the device pages
+/// one paged space besides.
 pub(crate) struct Pool {
     pub key: PoolKey,
     pub heap: HeapId,
     pub kind: MemoryKind,
+    /// Made when the pool is first asked for memory, if the device pages its class.
+    pub paged: Option<Box<Paged>>,
     ranges: Ranges,
     segments: Vec<Option<Segment>>,
     /// Bytes of its memory objects.
@@ -108,6 +152,7 @@ impl Pool {
             key,
             heap,
             kind,
+            paged: None,
             ranges: Ranges::new(),
             segments: Vec::new(),
             reserved: Counter::default(),
@@ -133,90 +178,78 @@ impl Pool {
         }
     }
 
-    /// Room behind other streams' work.
-    pub fn find_behind(&self, layout: Layout, stream: StreamId) -> Option<Room> {
+    /// Takes room behind other streams' work.
+    pub fn take_behind(
+        &mut self,
+        layout: Layout,
+        stream: StreamId,
+        now_ns: u64,
+    ) -> Option<Grabbed> {
+        if let Some(paged) = &mut self.paged
+            && let Some(plan) = paged.find_behind(layout, stream, now_ns)
+        {
+            return paged.take(plan).ok();
+        }
+        let room = self.find_behind(layout, stream)?;
+        Some(self.take(room))
+    }
+
+    /// Whether there is room behind other streams' work.
+    pub fn is_behind(&self, layout: Layout, stream: StreamId, now_ns: u64) -> bool {
+        let paged = self.paged.as_ref();
+        paged.is_some_and(|paged| paged.find_behind(layout, stream, now_ns).is_some())
+            || self.find_behind(layout, stream).is_some()
+    }
+
+    /// Room of its slabs behind other streams' work.
+    fn find_behind(&self, layout: Layout, stream: StreamId) -> Option<Room> {
         let Layout { bytes, align } = layout;
         let hole = self.ranges.find_waiting(bytes, align, Some(stream));
         hole.map(Room::Hole)
             .or_else(|| self.ranges.find_join_for(bytes, align, Some(stream)).map(Room::Joined))
     }
 
-    /// Bytes of a block.
-    pub fn bytes(&self, spot: Spot) -> u64 {
-        self.ranges.bytes(spot)
-    }
-
-    /// What those who used a block, or its range before it, may still be doing.
-    pub fn uses(&self, spot: Spot) -> &Points {
-        self.ranges.points(spot)
-    }
-
-    /// Records uses of a block.
-    pub fn add_uses(&mut self, spot: Spot, points: &Points) {
-        self.ranges.points_mut(spot).merge(points);
-    }
-
-    /// Records one use of a block.
-    pub fn add_use(&mut self, spot: Spot, point: SyncPoint) {
-        self.ranges.points_mut(spot).insert(point);
-    }
-
-    /// Takes the recorded uses away: they are handed to [`free`](Self::free) with others.
-    pub fn take_uses(&mut self, spot: Spot) -> Points {
-        std::mem::take(self.ranges.points_mut(spot))
-    }
-
-    /// Names the block that a range belongs to, by its slot.
-    pub fn set_owner(&mut self, spot: Spot, slot: u32) {
-        self.ranges.set_owner(spot, slot);
-    }
-
-    /// Whether a range is live and belongs to the block in `slot`.
-    pub fn is_owned_by(&self, spot: Spot, slot: u32) -> bool {
-        self.ranges.state(spot) == State::Live && self.ranges.owner(spot) == slot
-    }
-
     /// Takes in what is reached: `reached` tells the last value of a stream known to be. Gives
     /// the bytes that nothing is ordered before any more.
     pub fn reap(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
-        self.ranges.reap(&mut |point| point.value <= reached(point.stream))
+        let paged = self.paged.as_mut().map_or(0, |paged| paged.pages.reap(reached));
+        paged + self.ranges.reap(&mut |point| point.value <= reached(point.stream))
     }
 
     /// Points that free ranges wait for: at least the first of each stream.
     pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
-        self.ranges.awaited_points()
+        let paged = self.paged.iter().flat_map(|paged| paged.pages.awaited_points());
+        self.ranges.awaited_points().chain(paged)
     }
 
     /// All free bytes.
     pub fn free_bytes(&self) -> u64 {
-        self.ranges.total_free()
+        self.ranges.total_free() + self.usage().free
+    }
+
+    /// What the paged space holds; nothing where there is none.
+    pub fn usage(&self) -> crate::pages::Usage {
+        self.paged.as_ref().map(|paged| paged.pages.usage()).unwrap_or_default()
     }
 
     /// The largest free range, neighbours behind different waits joined.
     pub fn largest_free(&self) -> u64 {
-        self.ranges.largest_run()
+        let paged = self.paged.as_ref().map_or(0, |paged| paged.pages.longest_free());
+        paged.max(self.ranges.largest_run())
     }
 
-    /// What growing a block in place would have to wait for; `None` when there is no room.
-    pub fn growth(&self, spot: Spot, bytes: u64) -> Option<Points> {
-        self.ranges.growth(spot, bytes)
-    }
-
-    /// Grows a block in place as [`growth`](Self::growth) said it can; the points stay recorded
-    /// on it. Gives the bytes taken over that were pending.
-    pub fn grow_in_place(&mut self, spot: Spot, bytes: u64) -> Option<u64> {
-        let before = self.pending();
-        let points = self.ranges.grow_in_place(spot, bytes)?;
-        self.ranges.points_mut(spot).merge(&points);
-        Some(before - self.pending())
-    }
-
-    /// The parts of a segment in order of address.
+    /// The parts of a plain segment in order of address.
     pub fn parts(&self, id: SegmentId) -> Vec<Part> {
         let part = |node: crate::range::NodeView<'_>| Part {
             offset: node.offset,
             bytes: node.bytes,
             owner: (node.state == State::Live).then_some(node.owner),
+            state: match node.state {
+                State::Live => PartState::Live,
+                State::Free | State::Pending => PartState::Free,
+                State::Mapping => PartState::InFlight,
+                State::Stale => PartState::Stale,
+            },
             pending: if node.state == State::Free { node.points.clone() } else { Points::NONE },
         };
         self.ranges.iter(id).map(part).collect()
@@ -224,20 +257,23 @@ impl Pool {
 
     /// Live ranges. O(n).
     pub fn live_ranges(&self) -> usize {
-        self.segments()
-            .flat_map(|(id, _)| self.ranges.iter(id))
-            .filter(|node| node.state == State::Live)
-            .count()
+        let slabs = self.segments().flat_map(|(id, _)| self.ranges.iter(id));
+        let paged = self.paged.as_ref().map_or(0, |paged| paged.pages.live_blocks());
+        slabs.filter(|node| node.state == State::Live).count() + paged
     }
 
     /// Walks everything. O(n).
     pub fn check(&self) -> Result<(), String> {
-        self.ranges.check().map_err(|violation| violation.to_string())
+        self.ranges.check().map_err(|violation| violation.to_string())?;
+        match &self.paged {
+            Some(paged) => paged.pages.check().map_err(|broken| broken.to_string()),
+            None => Ok(()),
+        }
     }
 
     /// Free bytes that work is still ordered before.
     pub fn pending(&self) -> u64 {
-        self.ranges.total_free() - self.ranges.home_free(Home::Done)
+        self.ranges.total_free() - self.ranges.home_free(Home::Done) + self.usage().pending
     }
 
     /// Takes room that was found under the same lock. The block's range comes with the points of
@@ -252,15 +288,15 @@ impl Pool {
             *self.ranges.points_mut(node) = points.clone();
         }
         self.note_use(node);
-        Grabbed { node, points, pending: before - self.pending() }
+        Grabbed { node: Spot::slab(node), points, pending: before - self.pending() }
     }
 
     /// Adds a new segment whose first `bytes` are taken.
-    pub fn add(&mut self, plain: Plain, bytes: u64) -> NodeId {
+    pub fn add(&mut self, plain: Plain, bytes: u64) -> Spot {
         let (segment, node) = self.ranges.add_segment_full(plain.bytes, bytes);
         self.put(segment, plain, None);
         self.ranges.set_state(node, State::Live);
-        node
+        Spot::slab(node)
     }
 
     /// Adds a new segment that is wholly free.
@@ -290,10 +326,21 @@ impl Pool {
 
     /// Frees a block's range. It can be used by others once `points` and the uses recorded on it
     /// are reached.
-    pub fn free(&mut self, node: NodeId, points: Points, now_ms: u32) {
+    pub fn free(&mut self, spot: Spot, points: Points, now: Now) {
+        let node = match (spot.kind(), &mut self.paged) {
+            (SpotKind::Slab(node), _) => node,
+            (SpotKind::Page(slot), Some(paged)) => {
+                if let Some(block) = paged.pages.block_in(slot) {
+                    let freed = paged.pages.free(block, &points, now.ns);
+                    debug_assert!(freed.is_ok(), "{freed:?}");
+                }
+                return;
+            }
+            (SpotKind::Page(_), None) => return,
+        };
         let id = self.ranges.segment(node);
         self.ranges.free(node, points);
-        self.note_idle(id, now_ms);
+        self.note_idle(id, now.ms);
     }
 
     /// Notes when a segment has become wholly free.
@@ -349,41 +396,9 @@ impl Pool {
         self.segments.get_mut(id.index() as usize)?.as_mut()
     }
 
-    /// Segments there are.
+    /// Plain segments there are.
     pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         self.ranges.segments().filter_map(|id| Some((id, self.segment(id)?)))
-    }
-
-    /// First byte of a block in its segment.
-    pub fn offset(&self, spot: Spot) -> u64 {
-        self.ranges.offset(spot)
-    }
-
-    /// Where a block is.
-    pub fn place(&self, node: NodeId) -> Place {
-        let id = self.ranges.segment(node);
-        let space = self.segment(id).map_or(SpaceId(u64::MAX), |segment| segment.plain.space);
-        Place { space, offset: self.ranges.offset(node) }
-    }
-
-    /// The device address of a block, where the device has addresses.
-    pub fn address(&self, node: NodeId) -> Option<u64> {
-        let base = self.segment(self.ranges.segment(node))?.plain.address?;
-        base.checked_add(self.ranges.offset(node))
-    }
-
-    /// Notes that `tag` writes to the block's segment; tells whether another tag may have left
-    /// data there.
-    pub fn touch(&mut self, node: NodeId, tag: Tag) -> bool {
-        let id = self.ranges.segment(node);
-        let Some(segment) = self.segment_mut(id) else { return false };
-        let others = match segment.touched {
-            Touched::Nobody => false,
-            Touched::By(owner) => owner != tag,
-            Touched::Several => true,
-        };
-        segment.touched = if others { Touched::Several } else { Touched::By(tag) };
-        others
     }
 
     /// Free bytes in partly live segments, in ranges below `bytes`.
@@ -393,6 +408,7 @@ impl Pool {
             .flat_map(|(id, _)| self.ranges.iter(id))
             .filter(|node| node.state == State::Free && node.bytes < bytes)
             .map(|node| node.bytes)
-            .sum()
+            .sum::<u64>()
+            + self.paged.as_ref().map_or(0, |paged| paged.pages.stranded_below(bytes))
     }
 }

@@ -1,15 +1,23 @@
-//! What moves need of a pool: places taken at a given offset, and blocks that change places.
+//! What moves need of a pool: places taken at a given offset, and blocks that change places. All
+//! of it is about slabs: in a paged space pages are moved instead of blocks.
 
 use crate::point::Points;
-use crate::range::{SegmentId, State};
+use crate::range::{NodeId, SegmentId, State};
 
-use super::{Grabbed, Pool, Spot};
+use super::{Grabbed, Pool, Spot, SpotKind};
 
 /// Where a reservation is looked for: behind a taken range, or from the start of the segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
     pub segment: SegmentId,
     pub spot: Option<Spot>,
+}
+
+const fn node_of(spot: Spot) -> Option<NodeId> {
+    match spot.kind() {
+        SpotKind::Slab(node) => Some(node),
+        SpotKind::Page(_) => None,
+    }
 }
 
 impl Pool {
@@ -24,58 +32,67 @@ impl Pool {
         self.key.graph.is_none()
     }
 
-    /// Free bytes of the segments in use, and the largest free range of the pool. O(segments).
+    /// Free bytes of the segments in use, and their largest free range. O(segments).
     pub fn free_in_use(&self) -> (u64, u64) {
         let used = self.segments().filter(|(id, _)| !self.ranges.is_wholly_free(*id));
         let free = used.map(|(id, _)| self.ranges.segment_free(id)).sum();
-        (free, self.largest_free().min(free))
+        (free, self.ranges.largest_run().min(free))
     }
 
-    /// The segment of a taken range.
-    pub fn segment_of(&self, spot: Spot) -> SegmentId {
-        self.ranges.segment(spot)
+    /// The segment of a taken range; `None` in a paged space.
+    pub fn segment_of(&self, spot: Spot) -> Option<SegmentId> {
+        node_of(spot).map(|node| self.ranges.segment(node))
     }
 
     /// Takes exactly these bytes, if all of them are free, for a block that is to move there.
     /// The points to wait for are given, not kept on the range.
     pub fn reserve_at(&mut self, behind: Behind, offset: u64, bytes: u64) -> Option<Grabbed> {
-        let join = self.ranges.room_at(behind.segment, behind.spot, offset, bytes)?;
+        let after = behind.spot.and_then(node_of);
+        let join = self.ranges.room_at(behind.segment, after, offset, bytes)?;
         let before = self.pending();
         let (node, points) = self.ranges.take_join(join, State::Mapping);
         self.note_use(node);
-        Some(Grabbed { node, points, pending: before - self.pending() })
+        Some(Grabbed { node: Spot::slab(node), points, pending: before - self.pending() })
     }
 
     /// Makes a reserved range the block's, in use until `points` are reached.
     pub fn make_live(&mut self, spot: Spot, slot: u32, points: Points) {
-        self.ranges.set_state(spot, State::Live);
-        self.ranges.set_owner(spot, slot);
-        *self.ranges.points_mut(spot) = points;
+        if let Some(node) = node_of(spot) {
+            self.ranges.set_state(node, State::Live);
+            self.ranges.set_owner(node, slot);
+            *self.ranges.points_mut(node) = points;
+        }
     }
 
     /// Makes a block's range nobody's, still taken; gives the uses recorded on it.
     pub fn make_source(&mut self, spot: Spot) -> Points {
-        self.ranges.set_state(spot, State::Mapping);
+        if let Some(node) = node_of(spot) {
+            self.ranges.set_state(node, State::Mapping);
+        }
         self.take_uses(spot)
     }
 
     /// Lets the block at `spot` change places with the gap beside it. Gives the block's range and
     /// the gap, or `None` when they are not neighbours.
     pub fn slide(&mut self, gap: Spot, spot: Spot, up: bool) -> Option<(Spot, Spot)> {
-        if up { self.ranges.slide_up(spot, gap) } else { self.ranges.slide_down(gap, spot) }
+        let (gap, node) = (node_of(gap)?, node_of(spot)?);
+        let slid =
+            if up { self.ranges.slide_up(node, gap) } else { self.ranges.slide_down(gap, node) };
+        slid.map(|(block, gap)| (Spot::slab(block), Spot::slab(gap)))
     }
 
     /// Joins a gap with a reserved range right after it (before it, when `up`); gives the whole.
     pub fn join_gap(&mut self, gap: Spot, next: Spot, up: bool) -> Option<Spot> {
         let (first, second) = if up { (next, gap) } else { (gap, next) };
-        self.ranges.join_taken(first, second).then_some(first)
+        self.ranges.join_taken(node_of(first)?, node_of(second)?).then_some(first)
     }
 
     /// Cuts `bytes` off the end of a gap that lies away from the block which slides past it, so
     /// that the block ends up aligned. Gives what is left, and the piece that was cut off.
     pub fn cut_gap(&mut self, gap: Spot, bytes: u64, up: bool) -> (Spot, Option<Spot>) {
-        let at = if up { self.ranges.bytes(gap).saturating_sub(bytes) } else { bytes };
-        match self.ranges.cut_taken(gap, at) {
+        let at = if up { self.bytes(gap).saturating_sub(bytes) } else { bytes };
+        let rest = node_of(gap).and_then(|node| self.ranges.cut_taken(node, at));
+        match rest.map(Spot::slab) {
             Some(rest) if bytes > 0 && up => (gap, Some(rest)),
             Some(rest) if bytes > 0 => (rest, Some(gap)),
             _ => (gap, None),

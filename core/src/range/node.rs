@@ -15,6 +15,11 @@ impl NodeId {
     /// No node.
     pub(super) const NONE: Self = Self(u32::MAX);
 
+    /// The node of an index.
+    pub const fn at(index: u32) -> Self {
+        Self(index)
+    }
+
     /// The index: dense from 0, so that it can number a side table.
     pub const fn index(self) -> u32 {
         self.0

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use terrane_core::event::{Event, EventKind, RecorderMode};
-use terrane_core::{Error, Growth, Handle, Request};
+use terrane_core::{BlockView, Error, Growth, Handle, PartState, Request, SegmentInfo};
 
 use super::allocator;
 use crate::clause::{Clause, Need, Outcome, Stop, ensure, equal};
@@ -133,12 +133,16 @@ fn walk(rig: &Rig) -> Outcome {
     equal!(stats.total.requested.current, sum, "requested bytes");
     let sum: u64 = blocks().map(|block| block.allocated).sum();
     equal!(stats.total.allocated.current, sum, "allocated bytes");
-    let sum: u64 = snapshot.segments.iter().map(|segment| segment.bytes).sum();
+    let sum: u64 = snapshot.segments.iter().map(SegmentInfo::backed).sum();
     equal!(stats.reserved.current, sum, "reserved bytes");
-    let sum: u64 = parts().filter(|part| part.block.is_none()).map(|part| part.bytes).sum();
+    let free = |part: &&BlockView| part.state == PartState::Free;
+    let sum: u64 = parts().filter(free).map(|part| part.bytes).sum();
     equal!(stats.free, sum, "free bytes");
-    equal!(stats.memory_objects.current, snapshot.segments.len() as u64, "memory objects");
-    equal!(rig.probe().alive().plains as u64, stats.memory_objects.current, "objects alive");
+    equal!(
+        rig.probe().alive().memory_objects() as u64,
+        stats.memory_objects.current,
+        "objects alive"
+    );
     for segment in &snapshot.segments {
         let mut next = 0;
         for part in &segment.parts {
@@ -168,10 +172,10 @@ fn order(rig: &Rig) -> Outcome {
     check(&alloc)?;
     equal!(alloc.stats().total.requested.current, 0, "requested bytes after the last free");
     // Told by the device itself, not by the allocator.
-    let held = rig.probe().alive().plains;
+    let held = rig.probe().alive().memory_objects();
     equal!(alloc.stats().memory_objects.current, held as u64, "memory objects");
     let snapshot = alloc.snapshot();
-    let sum: u64 = snapshot.segments.iter().map(|segment| segment.bytes).sum();
+    let sum: u64 = snapshot.segments.iter().map(SegmentInfo::backed).sum();
     equal!(alloc.stats().reserved.current, sum, "reserved bytes");
     alloc.sound()
 }
@@ -253,7 +257,9 @@ fn fold(rig: &Rig) -> Outcome {
     equal!(folded.len(), blocks.len(), "live blocks");
     ensure!(folded == blocks, "events and snapshot disagree about a block's bytes");
     let sum = |kind| events.iter().filter(|e| e.is(kind)).map(|e| e.b).sum::<u64>();
-    let reserved = sum(EventKind::SegmentEnd) - sum(EventKind::SegmentReleased);
+    let reserved = sum(EventKind::SegmentEnd) - sum(EventKind::SegmentReleased)
+        + sum(EventKind::PageCreated)
+        - sum(EventKind::PageReleased);
     equal!(reserved, alloc.stats().reserved.current, "reserved bytes");
     equal!(events.last().map(|event| event.sequence), Some(snapshot.sequence), "the last number");
     let gaps = events.windows(2).filter(|pair| pair[0].sequence + 1 != pair[1].sequence).count();
@@ -304,7 +310,7 @@ fn trim(rig: &Rig) -> Outcome {
     let held = alloc.stats().reserved.current;
     equal!(alloc.trim(0)?, held, "bytes given back");
     equal!(alloc.stats().reserved.current, 0, "bytes reserved");
-    equal!(rig.probe().alive().plains, 0, "memory objects alive");
+    equal!(rig.probe().alive().memory_objects(), 0, "memory objects alive");
     alloc.sound()
 }
 
@@ -381,7 +387,10 @@ fn maintain(rig: &Rig) -> Outcome {
 fn proportional(rig: &Rig) -> Outcome {
     let stream = rig.stream()?;
     let growth = Growth::Proportional { min_bytes: 16 * MIB, max_bytes: 64 * MIB };
-    let alloc = rig.alloc_with(|config| config.growth = growth)?;
+    let alloc = rig.alloc_with(|config| {
+        config.growth = growth;
+        config.paging = false;
+    })?;
     for _ in 0..96 {
         alloc.get(MIB, stream)?;
     }

@@ -149,7 +149,7 @@ fn threads(rig: &Rig) -> Outcome {
     alloc.sound()?;
     settled(rig, &alloc)?;
     alloc.trim(0)?;
-    equal!(rig.probe().alive().plains, 0, "memory objects alive");
+    equal!(rig.probe().alive().memory_objects(), 0, "memory objects alive");
     Ok(())
 }
 
@@ -188,8 +188,8 @@ fn dropped(rig: &Rig) -> Outcome {
     let alloc = rig.alloc()?;
     let live = mixture(rig, &alloc)?;
     alloc.write(stream, live[0], 0, b"still running, maybe")?;
-    ensure!(rig.probe().alive().plains > 0, "no memory object is alive");
+    ensure!(rig.probe().alive().memory_objects() > 0, "no memory object is alive");
     drop(alloc);
-    equal!(rig.probe().alive().plains, 0, "memory objects alive after the allocator");
+    equal!(rig.probe().alive().memory_objects(), 0, "memory objects alive after the allocator");
     Ok(())
 }

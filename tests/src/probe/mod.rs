@@ -48,6 +48,13 @@ pub struct Alive {
     pub kernels: i64,
 }
 
+impl Alive {
+    /// Memory objects of either kind: what reserved bytes are the sum of.
+    pub const fn memory_objects(&self) -> i64 {
+        self.plains + self.objects
+    }
+}
+
 #[derive(Default)]
 struct Memory {
     plain: Option<Plain>,

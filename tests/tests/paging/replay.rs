@@ -109,7 +109,7 @@ impl Replay {
         let reservation = self.pages.reserve(plan).unwrap();
         let block = reservation.block();
         let ticks = ((self.stealing_us - before) * 1_000.0) as u64;
-        self.pages.commit(reservation, &backings, ticks).unwrap();
+        self.pages.commit(reservation, &backings, ticks, &Points::NONE).unwrap();
         for stale in self.pages.drop_stale(usize::MAX) {
             self.pages.unmapped(&stale).unwrap();
         }

@@ -193,7 +193,7 @@ impl State {
             return None;
         }
         let (ranges, spot) = (&self.pools[usize::from(pool)], block.node);
-        let is_there = ranges.segment_of(spot).index() == segment
+        let is_there = ranges.segment_of(spot).is_some_and(|id| id.index() == segment)
             && ranges.offset(spot) == offset
             && ranges.bytes(spot) == bytes;
         is_there.then_some((key, spot))

@@ -189,8 +189,8 @@ impl State {
         if points.is_empty() {
             self.count_done(kind, bytes);
         }
-        let ms = self.clock.ms();
-        self.pools[usize::from(pool)].free(spot, points, ms);
+        let now = self.now();
+        self.pools[usize::from(pool)].free(spot, points, now);
         self.frees += 1;
     }
 

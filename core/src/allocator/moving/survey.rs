@@ -64,14 +64,14 @@ impl State {
             else {
                 continue;
             };
+            let Some(segment) = ranges.segment_of(block.node) else { continue };
             let offset = ranges.offset(block.node);
             let what = match self.why_not(block, offer_raw) {
                 Some(why) => What::Fixed { owner, why },
                 None => What::Movable { owner, align: block.align(offset) },
             };
-            let segment = ranges.segment_of(block.node).index();
             let part = Part { offset, bytes: ranges.bytes(block.node), what };
-            taken.entry(segment).or_default().push(part);
+            taken.entry(segment.index()).or_default().push(part);
         }
     }
 
@@ -79,8 +79,12 @@ impl State {
         let ranges = &self.pools[usize::from(pool)];
         for &(_, spot) in self.moves.busy.iter().filter(|(of, _)| *of == pool) {
             let (offset, bytes) = (ranges.offset(spot), ranges.bytes(spot));
-            let segment = ranges.segment_of(spot).index();
-            taken.entry(segment).or_default().push(Part { offset, bytes, what: What::Busy });
+            let Some(segment) = ranges.segment_of(spot) else { continue };
+            taken.entry(segment.index()).or_default().push(Part {
+                offset,
+                bytes,
+                what: What::Busy,
+            });
         }
     }
 }

@@ -1,0 +1,120 @@
+//! A job's device calls, with no allocator lock held.
+
+use crate::device::{DeviceError, MapOp, Paging, UnmapOp};
+use crate::pages::{Backing, Step};
+use crate::point::{Points, SyncPoint};
+
+use super::{Done, Inner, Job, Made};
+
+impl Inner {
+    /// Makes a job's device calls. After an error nothing of it is mapped, and of its objects
+    /// those in [`Made`] exist.
+    pub(super) fn perform(&self, job: &Job) -> Result<Done, (Made, DeviceError)> {
+        let mut made = Made::default();
+        match self.try_perform(job, &mut made) {
+            Ok(done) => Ok(done),
+            Err(error) => Err((made, error)),
+        }
+    }
+
+    fn try_perform(&self, job: &Job, made: &mut Made) -> Result<Done, DeviceError> {
+        let paging = self.paging()?;
+        let steps = &job.reservation.plan().steps;
+        if steps.is_empty() {
+            return Ok(Done { backings: Vec::new(), mapped: Points::NONE, spent_ns: 0 });
+        }
+        let start = self.device.now_ns();
+        self.release_steps(paging, job, made)?;
+        let backings = self.create_pages(paging, job, made)?;
+        let mut new = backings.iter();
+        let ops: Vec<MapOp> = steps
+            .iter()
+            .filter_map(|step| match *step {
+                Step::Create { at, .. } => new.next().map(|backing| job.map_op(*backing, at)),
+                Step::Steal { backing, at, .. } => Some(job.map_op(backing, at)),
+                Step::Release { .. } => None,
+            })
+            .collect();
+        // The old mappings of stolen pages stand: nothing has to be reached first.
+        let mapped = paging.map(&ops, &[])?;
+        let measured = self.device.now_ns().saturating_sub(start);
+        let mapped = self.unreached(mapped)?;
+        Ok(Done { backings, mapped, spent_ns: self.stealing_ns(steps, measured) })
+    }
+
+    /// A point, unless it is reached already: memory that waits for nothing serves every stream.
+    fn unreached(&self, point: Option<SyncPoint>) -> Result<Points, DeviceError> {
+        let Some(point) = point else { return Ok(Points::NONE) };
+        let reached = self.device.reached(point.stream)? >= point.value;
+        Ok(if reached { Points::NONE } else { Points::one(point) })
+    }
+
+    /// What the steals and releases of a plan took, the unmapping that is to follow included:
+    /// from the device's figures, or as measured where it has none.
+    fn stealing_ns(&self, steps: &[Step], measured: u64) -> u64 {
+        let costs = &self.caps().costs;
+        let known = costs.page_map.ns(0) > 0.0;
+        let mut ns = 0.0;
+        for step in steps {
+            match step {
+                Step::Create { .. } => {}
+                Step::Steal { backing, .. } => {
+                    ns += costs.page_map.ns(backing.bytes) + costs.page_unmap.ns(backing.bytes);
+                }
+                Step::Release { backing, .. } => {
+                    ns += costs.page_unmap.ns(backing.bytes) + costs.page_release.ns(backing.bytes);
+                }
+            }
+        }
+        let steals = steps.iter().any(|step| !matches!(step, Step::Create { .. }));
+        if known || !steals { ns as u64 } else { measured }
+    }
+
+    fn release_steps(
+        &self,
+        paging: &dyn Paging,
+        job: &Job,
+        made: &mut Made,
+    ) -> Result<(), DeviceError> {
+        let released = || {
+            job.reservation.plan().steps.iter().filter_map(|step| match *step {
+                Step::Release { backing, at, .. } => Some((backing, at)),
+                _ => None,
+            })
+        };
+        let mut ops: Vec<UnmapOp> =
+            released().map(|(backing, at)| job.unmap_op(at, backing.bytes)).collect();
+        if ops.is_empty() {
+            return Ok(());
+        }
+        ops.extend(job.stale.iter().map(|stale| job.unmap_op(stale.at, stale.bytes)));
+        paging.unmap(&ops, &[])?;
+        made.released = true;
+        for (backing, _) in released() {
+            paging.release(backing.object)?;
+        }
+        Ok(())
+    }
+
+    fn create_pages(
+        &self,
+        paging: &dyn Paging,
+        job: &Job,
+        made: &mut Made,
+    ) -> Result<Vec<Backing>, DeviceError> {
+        for &bytes in &job.taken {
+            made.objects.push(paging.create(job.class, bytes, false)?);
+        }
+        let whole = self.pages_are_objects();
+        let (mut backings, mut offset) = (Vec::with_capacity(job.creates.len()), 0);
+        for (at, &bytes) in job.creates.iter().enumerate() {
+            let object = if whole { made.objects.get(at) } else { made.objects.first() };
+            let Some(&object) = object else { break };
+            let object_bytes = if whole { bytes } else { job.taken[0] };
+            let from = if whole { 0 } else { offset };
+            backings.push(Backing { object, object_bytes, offset: from, bytes });
+            offset += bytes;
+        }
+        Ok(backings)
+    }
+}

@@ -1,0 +1,177 @@
+//! Paged spaces: making one, backing a part of it ahead of need, growing a block in it.
+
+use std::panic::Location;
+
+use crate::device::{ClassId, DeviceError};
+use crate::error::Error;
+use crate::id::Key;
+use crate::pages::Pages;
+use crate::point::{Points, StreamId};
+use crate::pool::{Grabbed, Paged, PoolKey, Spot, SpotKind};
+use crate::request::{Layout, Request};
+use crate::units::Align;
+
+use super::{Inner, State, Want};
+use crate::allocator::alloc::Asked;
+use crate::allocator::ladder::is_shortage;
+use crate::allocator::state::Block;
+
+impl Inner {
+    /// Enlarges a block of a paged space to `rounded` bytes, backing what follows it.
+    pub(in crate::allocator) fn grow_by_pages(
+        &self,
+        key: Key,
+        bytes: u64,
+        rounded: u64,
+        request: &Request<'_>,
+    ) -> Result<Points, Error> {
+        let (block, before) = {
+            let state = self.lock();
+            let block = *state.block(key)?;
+            let before = state.pool(&block).bytes(block.node);
+            state.check_tag_limit(block.tag, rounded.saturating_sub(before))?;
+            (block, before)
+        };
+        let SpotKind::Page(slot) = block.node.kind() else { return Err(Error::NoRoomToGrow) };
+        let more = rounded.checked_sub(before).filter(|&more| more > 0);
+        let layout = Layout { bytes: more.ok_or(Error::NoRoomToGrow)?, align: Align::ONE };
+        let site = Location::caller();
+        let asked = Asked {
+            request,
+            layout,
+            site,
+            graph: None,
+            paged: u32::MAX,
+            small_max: self.config.small_max,
+        };
+        let done = match self.with_pages(block.pool, &asked, Want::After { slot }) {
+            Err(error) if is_shortage(error) => None,
+            outcome => outcome?,
+        };
+        let Some((mut state, range)) = done else { return Err(Error::NoRoomToGrow) };
+        let Grabbed { node, points, .. } = range.grabbed;
+        let same = state.block(key).is_ok_and(|now| now.node == block.node);
+        let joined = same && state.join_pages(&block, node);
+        if !joined {
+            // Freed or moved meanwhile: what was backed stays, free.
+            let now = state.now();
+            let pool = &mut state.pools[usize::from(block.pool)];
+            let (kind, pending) = (pool.kind, pool.pending());
+            pool.free(node, points, now);
+            let change = pool.pending() as i64 - pending as i64;
+            state.count_pending(kind, change);
+            return Err(Error::NoRoomToGrow);
+        }
+        let waits = points.without(block.stream);
+        if !waits.is_empty() {
+            state.add_waits(key, &waits);
+        }
+        self.note_resized(&mut state, key, before, rounded, bytes)?;
+        Ok(waits)
+    }
+
+    /// Backs `bytes` of a class's paged space and leaves them free. Tells whether the class has
+    /// one.
+    pub(in crate::allocator) fn warm_pages(
+        &self,
+        class: ClassId,
+        bytes: u64,
+    ) -> Result<bool, Error> {
+        let request = Request::new(bytes, StreamId(u32::MAX));
+        let align = Align::new(self.caps().paging.map_or(1, |paging| paging.granularity));
+        let align = align.unwrap_or_default();
+        let layout = Layout { bytes: align.round_up(bytes).unwrap_or(bytes), align };
+        let site = Location::caller();
+        let paged = self.paged_classes(false, false, false);
+        let asked = Asked {
+            request: &request,
+            layout,
+            site,
+            graph: None,
+            paged,
+            small_max: self.config.small_max,
+        };
+        if !asked.is_paged(class) {
+            return Ok(false);
+        }
+        let Some(number) = self.paged_pool(asked.key(class))? else { return Ok(false) };
+        let done = self.with_pages(number, &asked, Want::Block { behind: false })?;
+        let Some((mut state, range)) = done else { return Ok(false) };
+        let now = state.now();
+        let points = range.grabbed.points;
+        let pool = &mut state.pools[usize::from(number)];
+        let (kind, before) = (pool.kind, pool.pending());
+        pool.free(range.grabbed.node, points, now);
+        // Active until the device has made the mappings.
+        let pending = pool.pending() as i64 - before as i64;
+        state.count_pending(kind, pending);
+        self.unlock_and_tell(state);
+        Ok(true)
+    }
+
+    /// The pool under a key, with a paged space. `None` when the device has no addresses left.
+    pub(super) fn paged_pool(&self, key: PoolKey) -> Result<Option<u16>, Error> {
+        {
+            let mut state = self.lock();
+            let number = state.pool_number(key, &*self.device)?;
+            let pool = &state.pools[usize::from(number)];
+            if pool.paged.is_some() {
+                return Ok(Some(number));
+            }
+        }
+        let Some(paged) = self.reserve_space(key.class)? else { return Ok(None) };
+        let mut state = self.lock();
+        let number = state.pool_number(key, &*self.device)?;
+        let pool = &mut state.pools[usize::from(number)];
+        if pool.paged.is_none() {
+            pool.paged = Some(Box::new(paged));
+            return Ok(Some(number));
+        }
+        drop(state);
+        // Another thread was faster.
+        self.paging()?.unreserve(paged.space)?;
+        Ok(Some(number))
+    }
+
+    /// Reserves addresses for a class: four times its heap, twice for either size of block, less
+    /// where the device has not as many.
+    fn reserve_space(&self, class: ClassId) -> Result<Option<Paged>, Error> {
+        let caps = self.caps();
+        let (Some(paging), Some(info)) = (caps.paging, caps.class(class)) else { return Ok(None) };
+        let Some(granule) = Align::new(paging.granularity) else { return Ok(None) };
+        let total = caps.heaps.get(usize::from(info.heap.0)).map_or(0, |heap| heap.total);
+        let most = paging.max_space_bytes.min(paging.space_bytes);
+        let wanted = total.saturating_mul(8).clamp(granule.get() * 64, most.max(granule.get()));
+        let mut bytes = granule.round_down(wanted);
+        while bytes >= granule.get() * 8 {
+            match self.paging()?.reserve(class, bytes) {
+                Ok(reserved) => {
+                    let pages = Pages::new(granule, bytes, self.config.pages);
+                    let pages = pages.map_err(|_| Error::TableFull)?;
+                    return Ok(Some(Paged::new(reserved.space, reserved.address, pages)));
+                }
+                Err(DeviceError::OutOfAddressSpace { .. } | DeviceError::TooLarge { .. }) => {
+                    bytes = granule.round_down(bytes / 2);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl State {
+    /// Adds a taken range to the block before it.
+    fn join_pages(&mut self, block: &Block, more: Spot) -> bool {
+        let (SpotKind::Page(first), SpotKind::Page(second)) = (block.node.kind(), more.kind())
+        else {
+            return false;
+        };
+        let Some(paged) = &mut self.pools[usize::from(block.pool)].paged else { return false };
+        let pages = &mut paged.pages;
+        match (pages.block_in(first), pages.block_in(second)) {
+            (Some(first), Some(second)) => pages.join(first, second).is_ok(),
+            _ => false,
+        }
+    }
+}

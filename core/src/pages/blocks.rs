@@ -1,0 +1,132 @@
+//! Blocks by the slot of their range, as an allocator keeps them: who owns one, what its uses
+//! are, what has been reached.
+
+use super::ranges::NONE;
+use super::{BlockId, Pages, Points, State, StreamId, SyncPoint, Zone};
+
+/// A stretch of the space, as it is now.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    /// First byte.
+    pub at: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What it is.
+    pub state: State,
+    /// Of a live block: its owner's number, if one was set.
+    pub owner: Option<u32>,
+    /// What has to be reached before the bytes may be used by others.
+    pub points: &'a Points,
+}
+
+impl Pages {
+    /// The block whose range is in a slot.
+    pub fn block_in(&self, slot: u32) -> Option<BlockId> {
+        self.ranges.table.at(slot).map(|(key, _)| BlockId(key))
+    }
+
+    /// First byte and bytes of the range in a slot; nothing where there is none.
+    pub fn extent_of(&self, slot: u32) -> (u64, u64) {
+        self.ranges.at(slot).map_or((0, 0), |range| (range.start, range.len))
+    }
+
+    /// Names the owner of a block.
+    pub fn set_owner(&mut self, slot: u32, owner: u32) {
+        if let Some(range) = self.ranges.table.at_mut(slot) {
+            range.owner = owner;
+        }
+    }
+
+    /// Whether the range in a slot is a live block of this owner.
+    pub fn is_owned_by(&self, slot: u32, owner: u32) -> bool {
+        self.ranges.at(slot).is_some_and(|r| r.state == State::Live && r.owner == owner)
+    }
+
+    /// What a block was given, and the uses recorded since.
+    pub fn uses(&self, slot: u32) -> &Points {
+        static NO_POINTS: Points = Points::NONE;
+        self.ranges.at(slot).map_or(&NO_POINTS, |range| &range.points)
+    }
+
+    /// The recorded uses of a live block, to be changed. `None` for anything else: the indices
+    /// know the points of free ranges.
+    pub fn uses_mut(&mut self, slot: u32) -> Option<&mut Points> {
+        let range = self.ranges.table.at_mut(slot)?;
+        (range.state == State::Live).then_some(&mut range.points)
+    }
+
+    /// The parts of a zone in order of address.
+    pub fn parts(&self, zone: Zone) -> Vec<Part<'_>> {
+        let mut parts = Vec::new();
+        let mut index = self.ranges.span(zone).last;
+        while let Some(range) = self.ranges.at(index) {
+            parts.push(Part {
+                at: range.start,
+                bytes: range.len,
+                state: range.state,
+                owner: (range.state == State::Live && range.owner != NONE).then_some(range.owner),
+                points: &range.points,
+            });
+            index = range.prev;
+        }
+        parts.reverse();
+        parts
+    }
+
+    /// First byte of a zone and where its ranges end.
+    pub const fn bounds(&self, zone: Zone) -> (u64, u64) {
+        let span = self.ranges.span(zone);
+        (span.base, span.top)
+    }
+
+    /// Number of live blocks. O(n).
+    pub fn live_blocks(&self) -> usize {
+        self.ranges.table.iter().filter(|(_, range)| range.state == State::Live).count()
+    }
+
+    /// The longest free range, whatever it waits for.
+    pub fn longest_free(&self) -> u64 {
+        let lists = self.ranges.spans.iter().flat_map(|span| span.free.values());
+        lists.filter_map(|list| list.longest().next()).map(|hit| hit.len).max().unwrap_or(0)
+    }
+
+    /// Free bytes in ranges below `bytes`, wholly free pages apart. O(n).
+    pub fn stranded_below(&self, bytes: u64) -> u64 {
+        let free = self.ranges.table.iter().filter(|(_, range)| range.state == State::Free);
+        let short = free.map(|(_, range)| range.len).filter(|&len| len < bytes);
+        short.sum::<u64>().min(self.ranges.free_bytes.saturating_sub(self.store.free_bytes))
+    }
+
+    /// Takes in what is reached: `reached` tells the last value of a stream known to be. Gives
+    /// the free bytes that nothing is ordered before any more.
+    pub fn reap(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
+        let before = self.ranges.pending_bytes;
+        let mut next = self.ranges.pending.first().map(|entry| entry.0);
+        while let Some(stream) = next {
+            self.settle(SyncPoint { stream, value: reached(stream) });
+            let after = (StreamId(stream.0.saturating_add(1)), 0, 0);
+            next = self.ranges.pending.range(after..).next().map(|entry| entry.0);
+        }
+        before - self.ranges.pending_bytes
+    }
+
+    /// Points that free ranges and stale mappings wait for: the first of each stream at least.
+    pub fn awaited_points(&self) -> Vec<SyncPoint> {
+        let mut points = Vec::new();
+        let mut next = self.ranges.pending.first();
+        while let Some(&(stream, value, _)) = next {
+            points.push(SyncPoint { stream, value });
+            next = self.ranges.pending.range((StreamId(stream.0.saturating_add(1)), 0, 0)..).next();
+        }
+        points
+    }
+
+    /// Forgets what has been reached of a stream that ends, unless something still waits for it.
+    pub fn forget_stream(&mut self, stream: StreamId) {
+        let waits = |points: &Points| points.iter().any(|point| point.stream == stream);
+        let free = self.ranges.pending.range((stream, 0, 0)..=(stream, u64::MAX, NONE)).next();
+        if free.is_none() && !self.stale.iter().any(|stale| waits(&stale.after)) {
+            self.reached.remove(&stream);
+        }
+    }
+}
