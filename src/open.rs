@@ -183,7 +183,7 @@ fn model(preset: Preset) -> SimDevice {
     match preset {
         Preset::Cuda => Sim::cuda(),
         Preset::Vulkan => Sim::vulkan(),
-        Preset::Slabs => Sim::slabs().capacity(140 << 30),
+        Preset::Slabs => Sim::slabs().capacity(140 << 30).max_plain(140 << 30),
     }
     .open()
 }

@@ -355,10 +355,11 @@ impl<'a> Replay<'a> {
             peak_reserved: reserved,
             ratio: reserved as f64 / peak.max(1) as f64,
             allocated_bytes: stats.total.requested.allocated,
-            moved_bytes: 0,
+            moved_bytes: stats.moves.bytes,
+            moves: stats.moves.moves,
             memory_objects: stats.memory_objects.peak,
             pages_created: self.meter.pages_created(),
-            pages_stolen: 0,
+            pages_stolen: stats.pages_stolen,
             map_ms_total: map_ns as f64 / 1e6,
             map_ms_after_tenth: after_tenth_ns as f64 / 1e6,
             recorded_ms: figures.recorded_ms(),
@@ -385,6 +386,11 @@ fn config(device: &dyn Device, options: &Options, peak: u64) -> Config {
     config.guard = options.guard;
     if let Some(bytes) = options.capacity.bytes(peak) {
         config = config.limit(Limit::Bytes(bytes));
+        if !config.paging {
+            // One segment in which moves can bring all that is free together.
+            config.preallocate = 1.0;
+            config.small_max = 0;
+        }
     }
     if options.policy == Policy::Wait {
         config.prefer = Prefer::Waiting;

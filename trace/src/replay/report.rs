@@ -30,6 +30,8 @@ pub struct Report {
     pub allocated_bytes: u64,
     /// Bytes that compaction has moved.
     pub moved_bytes: u64,
+    /// Blocks that compaction has moved, each move counted.
+    pub moves: u64,
     /// Most memory objects that existed at once.
     pub memory_objects: u64,
     /// Memory objects ever made for pages.

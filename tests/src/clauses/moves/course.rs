@@ -243,6 +243,7 @@ pub(super) fn shortage(rig: &Rig) -> Outcome {
 pub(super) fn release(rig: &Rig) -> Outcome {
     let stream = rig.stream()?;
     let alloc = rig.alloc_with(|config| {
+        config.paging = false;
         config.small_max = 0;
         config.growth = Growth::Proportional { min_bytes: 4 * UNIT, max_bytes: 4 * UNIT };
         config.limits = vec![Limit::Bytes(32 * UNIT)];

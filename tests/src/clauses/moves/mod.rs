@@ -172,6 +172,8 @@ struct Board {
 }
 
 fn configure(config: &mut Config) {
+    // Blocks move in plain segments; in a paged space pages do.
+    config.paging = false;
     config.small_max = 0;
     let bytes = BLOCKS as u64 * UNIT;
     config.growth = Growth::Proportional { min_bytes: bytes, max_bytes: bytes };
