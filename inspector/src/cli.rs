@@ -27,7 +27,7 @@ pub struct Cli {
     /// No progress bars, no notes: only results and errors.
     #[arg(long, short, global = true, env = "TERRANE_QUIET", value_parser = clap::builder::FalseyValueParser::new())]
     pub quiet: bool,
-    /// A file to look at: the verdict on it.
+    /// A file to look at: in a window where there is a display, else the verdict on it.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     /// What to do.
@@ -68,6 +68,9 @@ pub enum Command {
     Report(commands::report::Args),
     /// Print the lines that make a program record a complete file.
     Howto(commands::howto::Args),
+    /// Look at recordings in a window, or draw what it would show into a picture.
+    #[cfg(feature = "gui")]
+    Inspect(commands::inspect::Args),
     /// List the devices of this machine, what they can do, and which one would be chosen.
     Devices(DevicesArgs),
     /// Replay a recorded workload through the allocator and print one JSON object of figures.

@@ -16,6 +16,8 @@ mod progress;
 mod source;
 mod text;
 mod units;
+#[cfg(feature = "gui")]
+mod window;
 
 use std::process::ExitCode;
 

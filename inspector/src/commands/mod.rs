@@ -9,6 +9,8 @@ pub mod export;
 pub mod fit;
 pub mod howto;
 pub mod info;
+#[cfg(feature = "gui")]
+pub mod inspect;
 pub mod leaks;
 mod replay;
 pub mod report;
@@ -33,6 +35,10 @@ use crate::cli::{Cli, Command};
 /// Bad input, what was found wrong, or the device's and the system's.
 pub fn run(cli: &Cli) -> Result<()> {
     let Some(command) = &cli.command else {
+        #[cfg(feature = "gui")]
+        if inspect::has_display() {
+            return inspect::window(cli.file.iter().cloned().collect());
+        }
         return match &cli.file {
             Some(file) => verdict::run(file, cli.quiet),
             None => print(&Cli::command().render_help().to_string()),
@@ -54,6 +60,8 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Howto(args) => howto::run(args),
         Command::Export(args) => export::run(args, cli.quiet),
         Command::Report(args) => report::run(args, cli.quiet),
+        #[cfg(feature = "gui")]
+        Command::Inspect(args) => inspect::run(args, cli.quiet),
         Command::Devices(args) => devices::run(args, cli.quiet),
         Command::Replay(args) => replay::run(args, cli.quiet),
         Command::Demo(args) => demo::run(args, cli.quiet),

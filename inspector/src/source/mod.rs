@@ -3,6 +3,8 @@
 
 mod check;
 mod snapshot;
+#[cfg(feature = "gui")]
+mod watch;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,6 +20,10 @@ use crate::progress;
 pub use check::{Check, checks};
 pub use snapshot::segments;
 pub use terrane::{Choice, Opened, survey};
+#[cfg(all(test, feature = "gui"))]
+pub use watch::WatchedSegment;
+#[cfg(feature = "gui")]
+pub use watch::{Watched, WatchedBlock, watch_demo};
 
 /// Opens a device.
 ///

@@ -26,7 +26,7 @@ pub use heap::{Heap, heap_after, heap_by_address};
 pub use leaks::{LeakClass, LeakOptions, Leaks, StepSource, Verdict, judge_trace, leaks};
 pub use message::{MessageVerdict, OutOfMemoryMessage};
 pub use sidecar::Sidecar;
-pub use sites::{Moment, SiteBy, SiteRow, Sites, peak, peak_by, sites};
+pub use sites::{Moment, SiteBy, SiteRow, Sites, peak, peak_by, site_name, sites};
 pub use timeline::{Timeline, TimelinePoint, timeline, timeline_each};
 pub use tune::{Tuned, Tuning, tune};
 pub use whatif::{Requests, WhatIf, recorded_model, whatif, whatif_terrane};

@@ -129,7 +129,7 @@ pub(super) struct Names<'a> {
 impl Names<'_> {
     pub(super) fn of(&mut self, stack: StackId) -> &str {
         let (snapshot, by) = (self.snapshot, self.by);
-        self.known.entry(stack).or_insert_with(|| name(snapshot, stack, by))
+        self.known.entry(stack).or_insert_with(|| site_name(snapshot, stack, by))
     }
 }
 
@@ -150,7 +150,9 @@ impl Snapshot {
     }
 }
 
-fn name(snapshot: &Snapshot, stack: StackId, by: SiteBy) -> String {
+/// The name of the site that a stack belongs to.
+#[must_use]
+pub fn site_name(snapshot: &Snapshot, stack: StackId, by: SiteBy) -> String {
     let frames = snapshot.stacks.get(stack);
     let frame = |id: &FrameId| snapshot.stacks.frame(*id);
     let user = || frames.iter().filter_map(frame).find(|frame| is_user(snapshot, frame));

@@ -1,0 +1,119 @@
+//! `terrane inspect`: the window, or a picture of what it would show.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::ValueHint;
+
+use crate::exit::BadInput;
+use crate::progress;
+use crate::window::{self, At, Coloring, Headless, Renderer, Shot, View};
+
+/// Options of `inspect`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Recordings to open.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Draw a picture into this file instead of opening a window.
+    #[arg(long, value_name = "PNG", value_hint = ValueHint::FilePath)]
+    pub screenshot: Option<PathBuf>,
+    /// The view in the picture; without it, the whole window.
+    #[arg(long, requires = "screenshot")]
+    pub view: Option<View>,
+    /// The moment: PEAK, FAILURE, START, END or the number of an event; without it, the fatal
+    /// failure if there is one, else the peak.
+    #[arg(long, value_name = "MOMENT", requires = "screenshot")]
+    pub at: Option<At>,
+    /// The size of the picture in pixels.
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = size)]
+    pub size: (u32, u32),
+    /// Pixels per point: 2 for screens with small pixels.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale)]
+    pub scale: f32,
+    /// The theme of the picture.
+    #[arg(long, default_value = "dark")]
+    pub theme: Theme,
+    /// What colour stands for in the maps.
+    #[arg(long, value_name = "BY", default_value = "size")]
+    pub color: Coloring,
+    /// Print all commands and keys of the window as a table.
+    #[arg(long)]
+    pub keys: bool,
+    /// What draws the picture.
+    #[arg(long, default_value = "auto")]
+    pub renderer: Renderer,
+}
+
+/// Dark or light.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Theme {
+    /// Light on dark.
+    Dark,
+    /// Dark on light.
+    Light,
+}
+
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let bad = || format!("`{text}` is no size: give WIDTHxHEIGHT in pixels, such as 1920x1080");
+    let (width, height) = text.split_once('x').ok_or_else(bad)?;
+    let side = |text: &str| text.parse::<u32>().map_err(|_| bad());
+    let (width, height) = (side(width)?, side(height)?);
+    if (200..=16_384).contains(&width) && (150..=16_384).contains(&height) {
+        Ok((width, height))
+    } else {
+        Err(format!("{text}: from 200x150 to 16384x16384 pixels"))
+    }
+}
+
+fn scale(text: &str) -> Result<f32, String> {
+    let factor = text.parse().ok().filter(|factor| (0.5..=3.0).contains(factor));
+    factor.ok_or_else(|| format!("`{text}` is no factor from 0.5 to 3"))
+}
+
+/// Whether a window can be opened.
+pub fn has_display() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    set("DISPLAY") || set("WAYLAND_DISPLAY")
+}
+
+/// Opens the window.
+///
+/// # Errors
+/// No display; no graphics driver.
+pub fn window(files: Vec<PathBuf>) -> Result<()> {
+    window::open(files)
+}
+
+/// Opens the window or draws the picture.
+///
+/// # Errors
+/// Bad input; no display or driver; the picture's file cannot be written.
+pub fn run(args: &Args, quiet: bool) -> Result<()> {
+    if args.keys {
+        return super::print(&window::manual());
+    }
+    let Some(target) = &args.screenshot else { return window(args.files.clone()) };
+    let [file] = args.files.as_slice() else {
+        return Err(BadInput("give one file to draw".to_owned()).into());
+    };
+    let wanted = Headless {
+        file: file.clone(),
+        view: args.view,
+        at: args.at.unwrap_or(At::FirstLook),
+        coloring: args.color,
+        shot: Shot {
+            size: args.size,
+            scale: args.scale,
+            dark: args.theme == Theme::Dark,
+            renderer: args.renderer,
+        },
+    };
+    let picture = window::picture(&wanted)?;
+    let fresh = target.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&fresh, picture)
+        .and_then(|()| std::fs::rename(&fresh, target))
+        .with_context(|| format!("writing {}", target.display()))?;
+    progress::note(quiet, &format!("wrote {}", target.display()));
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! A replay that is looked at now and then.
+
+use std::num::NonZeroU64;
+
+use anyhow::{Context as _, Result};
+use terrane_core::Allocator;
+use terrane_trace::replay::Options;
+
+use super::{BUILT_IN, Choice};
+
+/// The heap at one look.
+pub struct Watched {
+    /// How much of the run is done, 0 to 1.
+    pub done: f64,
+    /// Microseconds of recorded time.
+    pub time_us: u64,
+    /// All segments.
+    pub segments: Vec<WatchedSegment>,
+    /// All live blocks.
+    pub blocks: Vec<WatchedBlock>,
+    /// Streams there are.
+    pub streams: u32,
+}
+
+/// A segment.
+pub struct WatchedSegment {
+    /// Its number.
+    pub number: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A live block.
+pub struct WatchedBlock {
+    /// Its handle, which it keeps when it moves.
+    pub handle: u64,
+    /// The number of its segment.
+    pub segment: u64,
+    /// First byte in its segment.
+    pub offset: u64,
+    /// Bytes after rounding.
+    pub bytes: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Stream, from 0.
+    pub stream: u32,
+    /// Its name or where it was asked for.
+    pub site: String,
+}
+
+/// Sizes are divided by this on a device whose memory is real.
+const REAL_SCALE: NonZeroU64 = NonZeroU64::new(256).unwrap();
+
+/// Replays the workload that is built in on a device and calls `look` so many times; it returns
+/// false to end the run. Gives one sentence about the run.
+///
+/// # Errors
+/// A name that no device answers to; the device's.
+pub fn watch_demo(
+    device: &str,
+    looks: usize,
+    look: &mut dyn FnMut(Watched) -> bool,
+) -> Result<String> {
+    let choice: Choice = device.parse()?;
+    let opened = super::open(&choice)?;
+    let trace = super::built_in()?;
+    let mut options = Options::default();
+    if opened.sim.is_none() {
+        options.scale = REAL_SCALE;
+    }
+    let mut replay = super::replay(&opened, BUILT_IN, &trace, &options)?;
+    let events = trace.events();
+    let stride = events.len().div_ceil(looks.max(1)).max(1);
+    while replay.step(stride)? > 0 {
+        replay.allocator().maintain()?;
+        let at = replay.position();
+        let time_us = events[at - 1].time_us - events[0].time_us;
+        let done = at as f64 / events.len() as f64;
+        if !look(seen(replay.allocator(), done, time_us)) {
+            return Ok(format!("The run was stopped after {at} of {} events.", events.len()));
+        }
+    }
+    let report = replay.finish().context("the end of the run")?;
+    Ok(format!(
+        "The run is over: {} requested at most, {} reserved ({:.3} times), {} verified, {} blocks \
+         differ.",
+        crate::units::bytes(report.peak_requested),
+        crate::units::bytes(report.peak_reserved),
+        report.ratio,
+        crate::units::bytes(report.verified_bytes),
+        report.mismatches
+    ))
+}
+
+fn seen(alloc: &Allocator, done: f64, time_us: u64) -> Watched {
+    let mut watched =
+        Watched { done, time_us, segments: Vec::new(), blocks: Vec::new(), streams: 0 };
+    for segment in alloc.snapshot().segments {
+        let number = segment.space.0;
+        watched.segments.push(WatchedSegment { number, bytes: segment.bytes });
+        for part in segment.parts {
+            let Some(block) = part.block else { continue };
+            watched.streams = watched.streams.max(block.stream.0 + 1);
+            watched.blocks.push(WatchedBlock {
+                handle: block.handle.number(),
+                segment: number,
+                offset: part.offset,
+                bytes: part.bytes,
+                requested: block.requested,
+                stream: block.stream.0,
+                site: if block.name.is_empty() { block.site } else { block.name },
+            });
+        }
+    }
+    watched
+}

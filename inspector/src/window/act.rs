@@ -1,0 +1,175 @@
+//! What each command does.
+
+use std::path::Path;
+
+use egui::Context;
+use egui_tiles::{Container, Tile};
+
+use super::app::{Inspector, Notice};
+use super::commands::Command;
+use super::layout::Axis;
+use super::run::Run;
+use super::settings::Theme;
+use super::view::{Arrangement, View};
+
+impl Inspector {
+    /// Lets a person choose a file, on a thread: the desktop's dialog may take its time.
+    fn choose_file(&mut self, ctx: &Context) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waker = ctx.clone();
+        std::thread::spawn(move || {
+            let chosen = rfd::FileDialog::new().set_title("Open a recording").pick_file();
+            // The window may be gone.
+            let _ = sender.send(chosen);
+            waker.request_repaint();
+        });
+        self.picker = Some(receiver);
+    }
+
+    /// Does what a command says. What concerns one view is left to it.
+    pub(super) fn act(&mut self, ctx: &Context, command: Command) {
+        match command {
+            Command::Open => self.choose_file(ctx),
+            Command::OpenPath => self.typed_path = Some(String::new()),
+            Command::RunDemo => self.start_run(ctx, "sim"),
+            Command::RunDemoOn => self.start_run(ctx, "host"),
+            Command::StopRun => self.run.iter().for_each(Run::stop),
+            Command::CloseFile => self.close(),
+            Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
+            Command::Quit => ctx.send_viewport_cmd(egui::ViewportCommand::Close),
+            Command::CopyAsLine => ctx.copy_text(self.as_command(ctx)),
+            Command::CopyTable | Command::CopyCsv => {
+                let csv = command == Command::CopyCsv;
+                if let Some(document) = self.document() {
+                    let tables = &document.panels.tables;
+                    ctx.copy_text(tables.copy(&document.recording, &document.moment, csv));
+                }
+            }
+            Command::Palette => self.palette.open(),
+            Command::Help => self.help = !self.help,
+            Command::Find => {
+                if let Some(view) = self.document().map(|document| document.panels.tables.find()) {
+                    self.show_view(view);
+                }
+            }
+            Command::Show(view) => self.show_view(view),
+            Command::Arrange(arrangement) => self.dock = arrangement.tree(),
+            Command::ThemeSystem => self.settings.theme = Theme::System,
+            Command::ThemeLight => self.settings.theme = Theme::Light,
+            Command::ThemeDark => self.settings.theme = Theme::Dark,
+            Command::ReducedMotion => self.settings.reduced_motion = !self.settings.reduced_motion,
+            Command::Larger => self.rescale(self.settings.scale + 0.1),
+            Command::Smaller => self.rescale(self.settings.scale - 0.1),
+            Command::NormalSize => self.rescale(1.0),
+            other => self.act_on_document(other),
+        }
+    }
+
+    fn act_on_document(&mut self, command: Command) {
+        let settings = &mut self.settings;
+        let Some(document) = self.documents.get_mut(self.current) else { return };
+        let hundredth = i64::from(document.recording.end() / 100).max(1);
+        match command {
+            Command::Back => document.back(),
+            Command::Forward => document.forward(),
+            Command::StepBack => document.step(-1),
+            Command::StepForward => document.step(1),
+            Command::LeapBack => document.step(-hundredth),
+            Command::LeapForward => document.step(hundredth),
+            Command::ToStart => document.go(0),
+            Command::ToEnd => document.go(u32::MAX),
+            Command::ToPeak => document.go(document.recording.peak()),
+            Command::ToFailure => {
+                if let Some(failure) = document.next_failure() {
+                    document.go_to_failure(failure);
+                }
+            }
+            Command::ToMark => {
+                if let Some(mark) = document.next_mark() {
+                    document.go(mark);
+                }
+            }
+            Command::Mark => document.mark(),
+            Command::PlayPause => {
+                let at_end = document.sight.at >= document.recording.end();
+                document.playing = !document.playing;
+                if document.playing && at_end {
+                    document.go(0);
+                }
+            }
+            Command::ClearSelection => document.sight.selected = None,
+            Command::Color(coloring) => {
+                document.sight.coloring = coloring;
+                settings.coloring = coloring;
+            }
+            Command::ToggleAxis => {
+                let axis = &mut document.sight.axis;
+                *axis = if *axis == Axis::Clock { Axis::Events } else { Axis::Clock };
+                (document.sight.span, settings.axis) = (None, document.sight.axis);
+            }
+            _ => {}
+        }
+    }
+
+    fn rescale(&mut self, scale: f32) {
+        self.settings.scale = ((scale * 10.0).round() / 10.0).clamp(0.5, 3.0);
+    }
+
+    fn start_run(&mut self, ctx: &Context, device: &str) {
+        if self.run.is_some() {
+            let text = "A run is under way; stop it first (File, Stop the run).".to_owned();
+            self.notices.push(Notice { text, is_error: true });
+            return;
+        }
+        self.run = Some(Run::start(ctx, device));
+    }
+
+    fn close(&mut self) {
+        if self.current < self.documents.len() {
+            self.documents.remove(self.current);
+            if let Some(run) = &mut self.run {
+                let closed = self.current;
+                match run.document {
+                    Some(at) if at == closed => run.stop(),
+                    Some(at) if at > closed => run.document = Some(at - 1),
+                    _ => {}
+                }
+            }
+            self.current = self.current.min(self.documents.len().saturating_sub(1));
+        }
+    }
+
+    /// Brings a view to the front, adding it if the dock has none.
+    fn show_view(&mut self, view: View) {
+        self.active = view;
+        if self.dock.make_active(|_, tile| matches!(tile, Tile::Pane(pane) if *pane == view)) {
+            return;
+        }
+        let pane = self.dock.tiles.insert_pane(view);
+        let tabs = self.dock.tiles.iter().find_map(|(id, tile)| {
+            matches!(tile, Tile::Container(Container::Tabs(_))).then_some(*id)
+        });
+        match (tabs, self.dock.root()) {
+            (Some(tabs), _) => self.dock.move_tile_to_container(pane, tabs, usize::MAX, true),
+            _ => self.dock = Arrangement::Overview.tree(),
+        }
+        self.dock.make_active(|_, tile| matches!(tile, Tile::Pane(pane) if *pane == view));
+    }
+
+    /// The command line that draws the view in use.
+    pub fn as_command(&self, ctx: &Context) -> String {
+        let document = self.documents.get(self.current);
+        let path = document.map_or(Path::new("FILE"), |document| &document.recording.path);
+        let at = document.map_or(0, |document| document.sight.at);
+        let coloring = document.map_or(self.settings.coloring, |d| d.sight.coloring);
+        let theme = if ctx.theme() == egui::Theme::Dark { "dark" } else { "light" };
+        format!(
+            "terrane inspect '{}' --view {} --at {at} --color {} --theme {theme} --screenshot \
+             {}.png",
+            path.display().to_string().replace('\'', "'\\''"),
+            self.active.slug(),
+            coloring.name(),
+            self.active.slug()
+        )
+    }
+}

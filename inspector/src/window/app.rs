@@ -1,0 +1,387 @@
+//! The window's state, and what commands do to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use egui::{Context, Ui};
+use egui_tiles::Tree;
+
+use super::commands::{Command, Entry, pressed, table};
+use super::document::Document;
+use super::load::{Load, OpenError};
+use super::model::Recording;
+use super::overlays::Palette;
+use super::paint::{Look, Surface};
+use super::run::Run;
+use super::settings::{Settings, Theme};
+use super::view::{Arrangement, View};
+use super::views::{self, Stage};
+
+/// A moment by name or number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The fatal failure, else the peak.
+    FirstLook,
+    /// The most active bytes.
+    Peak,
+    /// The failure that came last.
+    Failure,
+    /// Before the first event.
+    Start,
+    /// After the last event.
+    End,
+    /// After so many events.
+    Event(u32),
+}
+
+impl std::str::FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "peak" => Ok(Self::Peak),
+            "failure" => Ok(Self::Failure),
+            "start" => Ok(Self::Start),
+            "end" => Ok(Self::End),
+            number => number.replace(',', "").parse().map(Self::Event).map_err(|_| {
+                format!("`{text}` is no moment: say PEAK, FAILURE, START, END or an event's number")
+            }),
+        }
+    }
+}
+
+/// Something the person should know.
+pub struct Notice {
+    /// In words.
+    pub text: String,
+    /// Whether something went wrong.
+    pub is_error: bool,
+}
+
+/// The window.
+pub struct Inspector {
+    pub(super) documents: Vec<Document>,
+    pub(super) current: usize,
+    pub(super) loads: Vec<Load>,
+    pub(super) run: Option<Run>,
+    pub(super) settings: Settings,
+    settings_path: Option<PathBuf>,
+    saved: Settings,
+    pub(super) dock: Tree<View>,
+    /// One view alone, without bars: what headless pictures show.
+    only: Option<View>,
+    pub(super) surface: Surface,
+    pub(super) active: View,
+    pub(super) table: Vec<Entry>,
+    pub(super) palette: Palette,
+    pub(super) help: bool,
+    /// The path that is being typed.
+    pub(super) typed_path: Option<String>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) picker: Option<Receiver<Option<PathBuf>>>,
+    applied: Option<(Theme, u32, bool)>,
+}
+
+impl Inspector {
+    /// A window without files. `format` is that of the wgpu target, if there is one.
+    pub fn new(settings: Settings, format: Option<wgpu::TextureFormat>) -> Self {
+        let dock = settings.dock.clone().unwrap_or_else(|| Arrangement::Overview.tree());
+        Self {
+            documents: Vec::new(),
+            current: 0,
+            loads: Vec::new(),
+            run: None,
+            saved: settings.clone(),
+            settings,
+            settings_path: None,
+            dock,
+            only: None,
+            surface: Surface::new(format),
+            active: View::HeapMap,
+            table: table(),
+            palette: Palette::default(),
+            help: false,
+            typed_path: None,
+            notices: Vec::new(),
+            picker: None,
+            applied: None,
+        }
+    }
+
+    /// Where settings are kept, and what was wrong with them.
+    pub fn keep_settings_at(&mut self, path: Option<PathBuf>, note: Option<String>) {
+        self.settings_path = path;
+        self.notices.extend(note.map(|text| Notice { text, is_error: false }));
+    }
+
+    /// Shows one view alone, or everything.
+    pub fn show_only(&mut self, view: Option<View>) {
+        self.only = view;
+        self.active = view.unwrap_or(self.active);
+    }
+
+    /// Draws on a wgpu target of this format, or without one.
+    pub fn draw_on(&mut self, format: Option<wgpu::TextureFormat>) {
+        self.surface.format = format;
+    }
+
+    /// Starts to open a file.
+    pub fn load(&mut self, ctx: &Context, path: PathBuf) {
+        let waker = ctx.clone();
+        self.loads.push(Load::start(path, move || waker.request_repaint()));
+    }
+
+    /// Adds what was read.
+    pub fn add(&mut self, recording: Recording) {
+        let (coloring, axis) = (self.settings.coloring, self.settings.axis);
+        self.documents.push(Document::new(recording, coloring, axis));
+        self.current = self.documents.len() - 1;
+    }
+
+    /// The file shown.
+    pub fn document(&mut self) -> Option<&mut Document> {
+        self.documents.get_mut(self.current)
+    }
+
+    /// Goes to a moment of the file shown.
+    pub fn go(&mut self, moment: Moment) {
+        let Some(document) = self.document() else { return };
+        let recording = Arc::clone(&document.recording);
+        match moment {
+            Moment::FirstLook => document.go(recording.first_look()),
+            Moment::Peak => document.go(recording.peak()),
+            Moment::Start => document.go(0),
+            Moment::End => document.go(recording.end()),
+            Moment::Event(at) => document.go(at),
+            Moment::Failure => {
+                if let Some(last) = recording.failures.len().checked_sub(1) {
+                    document.go_to_failure(last as u32);
+                }
+            }
+        }
+        document.settle(0.0, false);
+    }
+
+    /// Whether something is on its way that a picture should wait for.
+    pub fn is_busy(&mut self) -> bool {
+        !self.loads.is_empty() || self.documents.iter_mut().any(Document::is_busy)
+    }
+
+    /// Draws everything and takes in what the person did.
+    pub fn frame(&mut self, ui: &mut Ui) {
+        let ctx = ui.ctx().clone();
+        self.apply_settings(&ctx);
+        self.take_in(&ctx);
+        let mut commands = if self.typed_path.is_some() || self.palette.is_open() {
+            Vec::new()
+        } else {
+            pressed(&ctx, &self.table)
+        };
+        if let Some(view) = self.only {
+            self.one_view(ui, view, &mut commands);
+        } else {
+            self.bars(ui, &mut commands);
+            self.middle(ui, &mut commands);
+            self.overlays(&ctx, &mut commands);
+        }
+        for command in commands {
+            self.act(&ctx, command);
+        }
+        self.settle(&ctx);
+    }
+
+    fn middle(&mut self, ui: &mut Ui, commands: &mut Vec<Command>) {
+        egui::CentralPanel::default().show(ui, |ui| {
+            if self.documents.is_empty() {
+                self.welcome(ui, commands);
+            } else {
+                self.docked(ui, commands);
+            }
+        });
+    }
+
+    fn docked(&mut self, ui: &mut Ui, commands: &mut Vec<Command>) {
+        let open: Vec<Arc<Recording>> =
+            self.documents.iter().map(|document| Arc::clone(&document.recording)).collect();
+        let asked = commands.clone();
+        let Some(document) = self.documents.get_mut(self.current) else { return };
+        let stage = Stage {
+            document,
+            open: &open,
+            look: Look::of(ui.visuals().dark_mode),
+            surface: &mut self.surface,
+            asked: &asked,
+            active: &mut self.active,
+            still: self.settings.reduced_motion,
+            commands,
+        };
+        self.dock.ui(&mut super::bars::Dock { stage }, ui);
+    }
+
+    fn one_view(&mut self, ui: &mut Ui, view: View, commands: &mut Vec<Command>) {
+        let open: Vec<Arc<Recording>> =
+            self.documents.iter().map(|document| Arc::clone(&document.recording)).collect();
+        let asked = commands.clone();
+        let Some(document) = self.documents.get_mut(self.current) else { return };
+        egui::CentralPanel::default().show(ui, |ui| {
+            super::bars::caption(ui, document, view);
+            let mut stage = Stage {
+                document,
+                open: &open,
+                look: Look::of(ui.visuals().dark_mode),
+                surface: &mut self.surface,
+                asked: &asked,
+                active: &mut self.active,
+                still: true,
+                commands,
+            };
+            views::show(view, ui, &mut stage);
+        });
+    }
+
+    fn apply_settings(&mut self, ctx: &Context) {
+        if self.only.is_some() || self.settings_path.is_none() {
+            return;
+        }
+        let settings = &self.settings;
+        let wanted = (settings.theme, settings.scale.to_bits(), settings.reduced_motion);
+        if self.applied == Some(wanted) {
+            return;
+        }
+        self.applied = Some(wanted);
+        ctx.set_theme(match settings.theme {
+            Theme::System => egui::ThemePreference::System,
+            Theme::Light => egui::ThemePreference::Light,
+            Theme::Dark => egui::ThemePreference::Dark,
+        });
+        ctx.set_zoom_factor(settings.scale);
+        ctx.options_mut(|options| options.zoom_with_keyboard = false);
+        let time = if settings.reduced_motion { 0.0 } else { 0.1 };
+        ctx.all_styles_mut(|style| style.animation_time = time);
+    }
+
+    /// Files that arrived: read, chosen, dropped; and what a run recorded.
+    fn take_in(&mut self, ctx: &Context) {
+        let mut done = Vec::new();
+        self.loads.retain(|load| match load.poll() {
+            Some(result) => {
+                done.push(result);
+                false
+            }
+            None => true,
+        });
+        for result in done {
+            self.opened(result);
+        }
+        let dropped: Vec<PathBuf> = ctx.input(|input| {
+            input.raw.dropped_files.iter().map(|file| file.path().to_owned()).collect()
+        });
+        for path in dropped {
+            self.load(ctx, path);
+        }
+        if let Some(answer) = self.picker.as_ref().and_then(|picker| picker.try_recv().ok()) {
+            self.picker = None;
+            if let Some(path) = answer {
+                self.load(ctx, path);
+            }
+        }
+        self.follow_run();
+    }
+
+    fn follow_run(&mut self) {
+        let Some(run) = &self.run else { return };
+        if let Some(recording) = run.latest() {
+            let shown = run.document.filter(|at| *at < self.documents.len());
+            match shown {
+                Some(at) => self.documents[at].replace(recording),
+                None => {
+                    let (coloring, axis) = (self.settings.coloring, self.settings.axis);
+                    self.documents.push(Document::of(recording, coloring, axis));
+                    self.current = self.documents.len() - 1;
+                    let at = self.current;
+                    if let Some(run) = &mut self.run {
+                        run.document = Some(at);
+                    }
+                }
+            }
+        }
+        let Some(run) = &self.run else { return };
+        if let Some(outcome) = run.outcome() {
+            let (text, is_error) = match outcome {
+                Ok(text) => (text, false),
+                Err(text) => (format!("The run ended early: {text}"), true),
+            };
+            self.notices.push(Notice { text, is_error });
+            self.run = None;
+        }
+    }
+
+    fn opened(&mut self, result: Result<Recording, OpenError>) {
+        match result {
+            Ok(recording) => {
+                self.settings.opened(&recording.path);
+                self.add(recording);
+            }
+            Err(error) if error.cancelled => {}
+            Err(error) => {
+                let text =
+                    format!("{} could not be opened. {}", error.path.display(), error.reason);
+                self.notices.push(Notice { text, is_error: true });
+            }
+        }
+    }
+
+    /// Takes in what this frame changed, and keeps what is to be kept.
+    fn settle(&mut self, ctx: &Context) {
+        let (now, dragging, step) =
+            ctx.input(|input| (input.time, input.pointer.any_down(), f64::from(input.stable_dt)));
+        if let Some(document) = self.documents.get_mut(self.current) {
+            if document.playing {
+                let rate = f64::from(document.recording.end()) / PLAYED_IN * step;
+                document.step(rate.ceil().max(1.0) as i64);
+                document.playing = document.sight.at < document.recording.end();
+                ctx.request_repaint();
+            }
+            let hovered = document.hover;
+            document.settle(now, dragging);
+            if document.hover != hovered {
+                // The other views show it too.
+                ctx.request_repaint();
+            }
+        }
+        self.save();
+    }
+
+    /// Writes the settings if they changed.
+    fn save(&mut self) {
+        let Some(path) = &self.settings_path else { return };
+        if self.settings.dock.as_ref() != Some(&self.dock) {
+            self.settings.dock = Some(self.dock.clone());
+        }
+        if self.settings == self.saved {
+            return;
+        }
+        self.saved = self.settings.clone();
+        if let Err(error) = self.settings.save(path) {
+            let text = format!("Settings could not be kept in {}: {error}.", path.display());
+            self.notices.push(Notice { text, is_error: true });
+            self.settings_path = None;
+        }
+    }
+}
+
+/// Seconds that a whole run takes when it is played.
+const PLAYED_IN: f64 = 20.0;
+
+impl eframe::App for Inspector {
+    fn clear_color(&self, visuals: &egui::Visuals) -> [f32; 4] {
+        visuals.panel_fill.to_normalized_gamma_f32()
+    }
+
+    fn ui(&mut self, ui: &mut Ui, _frame: &mut eframe::Frame) {
+        self.frame(ui);
+        let size = ui.ctx().content_rect().size() * self.settings.scale;
+        self.settings.window = Some((size.x.round(), size.y.round()));
+    }
+}

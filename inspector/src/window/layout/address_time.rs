@@ -1,0 +1,152 @@
+//! Address against time: one rectangle per block.
+
+use egui::{Rect, pos2};
+
+use super::{Classes, TimeScale};
+use crate::window::model::{BlockRow, NEVER, PoolKind, Recording};
+use crate::window::paint::{Cell, Look};
+
+/// All addresses ever used, without the gaps between segments.
+#[derive(Debug, Default)]
+pub struct Order {
+    /// (first address, bytes, start), by address.
+    ranges: Vec<(u64, u64, u64)>,
+    /// Bytes in all.
+    pub total: u64,
+    /// Blocks by bytes times events, largest first.
+    largest: Vec<u32>,
+}
+
+impl Order {
+    /// Collects the ranges of all segments and of blocks outside of them.
+    pub fn of(recording: &Recording) -> Self {
+        let segments = recording.segments.iter().map(|row| (row.address, row.bytes));
+        let mut all: Vec<(u64, u64)> = segments.collect();
+        if all.is_empty() {
+            all.extend(recording.blocks.iter().map(|block| (block.address, block.bytes)));
+        }
+        all.sort_unstable();
+        let mut order = Self::default();
+        for (address, bytes) in all {
+            match order.ranges.last_mut() {
+                Some((first, length, _)) if address <= *first + *length => {
+                    *length = (*length).max(address.saturating_add(bytes) - *first);
+                }
+                _ => order.ranges.push((address, bytes, 0)),
+            }
+        }
+        for range in &mut order.ranges {
+            range.2 = order.total;
+            order.total += range.1;
+        }
+        let end = recording.end();
+        let weight = |number: &u32| {
+            let block = &recording.blocks[*number as usize];
+            let life = u64::from(block.gone.min(end) - block.born.min(block.gone.min(end)) + 1);
+            std::cmp::Reverse(u128::from(block.bytes) * u128::from(life))
+        };
+        order.largest = (0..recording.blocks.len() as u32).collect();
+        order.largest.sort_by_cached_key(weight);
+        order
+    }
+
+    /// Where an address is when there are no gaps.
+    pub fn start(&self, address: u64) -> Option<u64> {
+        let index = self.ranges.partition_point(|range| range.0 <= address).checked_sub(1)?;
+        let (first, bytes, start) = self.ranges[index];
+        (address - first < bytes).then(|| start + (address - first))
+    }
+
+    /// The address at a byte, without gaps.
+    pub fn address(&self, start: u64) -> Option<u64> {
+        let index = self.ranges.partition_point(|range| range.2 <= start).checked_sub(1)?;
+        let (first, _, at) = self.ranges[index];
+        Some(first + (start - at))
+    }
+}
+
+/// The chart: time to the right, addresses upwards.
+#[derive(Clone, Copy)]
+pub struct AddressTime<'a> {
+    /// Addresses.
+    pub order: &'a Order,
+    /// Time.
+    pub time: TimeScale<'a>,
+    /// The chart's area.
+    pub area: Rect,
+    /// Visible bytes: first and last.
+    pub bytes: (f64, f64),
+    /// Pixels per point.
+    pub scale: f32,
+}
+
+/// Rectangles drawn at most.
+const MOST: usize = 60_000;
+
+impl AddressTime<'_> {
+    /// Height of a byte.
+    pub fn y_of(&self, start: f64) -> f32 {
+        let part = (start - self.bytes.0) / (self.bytes.1 - self.bytes.0).max(1.0);
+        self.area.bottom() - (part * f64::from(self.area.height())) as f32
+    }
+
+    /// The byte at a height.
+    pub fn start_at(&self, y: f32) -> f64 {
+        let part = f64::from((self.area.bottom() - y) / self.area.height().max(1.0));
+        self.bytes.0 + part * (self.bytes.1 - self.bytes.0)
+    }
+
+    /// The rectangle of a block, if any of it is visible.
+    pub fn rect(&self, block: &BlockRow) -> Option<Rect> {
+        let start = self.order.start(block.address)?;
+        let gone = if block.gone == NEVER { self.time.recording.end() } else { block.gone };
+        let snap = |at: f32| (at * self.scale).round() / self.scale;
+        let (left, right) = (self.time.x_of(block.born.saturating_sub(1)), self.time.x_of(gone));
+        let (top, bottom) = (self.y_of((start + block.bytes) as f64), self.y_of(start as f64));
+        let rect = Rect::from_min_max(
+            pos2(snap(left), snap(top)),
+            pos2(snap(right).max(snap(left)), snap(bottom)),
+        );
+        let visible = rect.intersects(self.area);
+        visible.then(|| rect.intersect(self.area))
+    }
+
+    /// Rectangles of blocks, largest first, and how many were too many or too small to draw.
+    pub fn cells(&self, classes: &Classes, look: &Look) -> (Vec<Cell>, usize) {
+        let pixel = 1.0 / self.scale;
+        let (mut cells, mut left_out) = (Vec::new(), 0);
+        for number in &self.order.largest {
+            let block = &self.time.recording.blocks[*number as usize];
+            let Some(mut rect) = self.rect(block) else { continue };
+            if rect.width() < pixel && rect.height() < pixel || cells.len() >= MOST {
+                left_out += 1;
+                continue;
+            }
+            rect.max.x = rect.max.x.max(rect.min.x + pixel);
+            rect.max.y = rect.max.y.max(rect.min.y + pixel);
+            if rect.height() > 4.0 * pixel {
+                rect.min.y += pixel;
+            }
+            if rect.width() > 4.0 * pixel {
+                rect.max.x -= pixel;
+            }
+            let class = classes.class(block, PoolKind::Unknown);
+            let (colors, pattern) = classes.paint(look, class);
+            cells.push(Cell::new(rect, colors, pattern));
+        }
+        (cells, left_out)
+    }
+
+    /// The block at a point.
+    pub fn block_at(&self, at: egui::Pos2) -> Option<u32> {
+        let moment = self.time.moment_at(at.x);
+        let address = self.order.address(self.start_at(at.y).max(0.0) as u64)?;
+        let blocks = (0..).zip(&self.time.recording.blocks);
+        let mut hits = blocks.filter(|(_, block)| {
+            (block.is_there(moment) || block.born == moment + 1)
+                && address >= block.address
+                && address - block.address < block.bytes
+        });
+        hits.next().map(|(number, _)| number)
+    }
+}

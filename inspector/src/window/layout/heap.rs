@@ -1,0 +1,323 @@
+//! The heap by address, wrapped into rows like a text.
+
+use egui::{Pos2, Rect, pos2};
+
+use super::Sums;
+use super::coloring::Classes;
+use crate::window::model::{Moment, NEVER, Recording};
+use crate::window::paint::{Cell, Look};
+
+/// Which stretch of the heap is shown: what one row holds, what the left edge of row 0 is, and how
+/// far the rows are scrolled.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Camera {
+    /// Bytes in a row.
+    pub per_row: f64,
+    /// Byte at the left edge of row 0.
+    pub origin: f64,
+    /// Rows above the view.
+    pub scroll: f64,
+}
+
+/// Height of a row in points, gap included.
+const PITCH: f32 = 24.0;
+/// No less than this many bytes fill a row.
+const LEAST_PER_ROW: f64 = 64.0;
+
+/// Where bytes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// The rows' area.
+    pub area: Rect,
+    /// Which stretch is shown.
+    pub camera: Camera,
+    /// Height of a row.
+    pub pitch: f32,
+    /// Bytes there are.
+    pub total: u64,
+    /// Pixels per point.
+    pub scale: f32,
+}
+
+impl Grid {
+    /// The whole heap, or what a camera shows.
+    pub fn new(area: Rect, camera: Option<Camera>, total: u64, scale: f32) -> Self {
+        let rows = (area.height() / PITCH).floor().max(1.0);
+        let pitch = area.height() / rows;
+        let per_row = (total.max(1) as f64 / f64::from(rows)).max(LEAST_PER_ROW);
+        let camera = camera.unwrap_or(Camera { per_row, origin: 0.0, scroll: 0.0 });
+        Self { area, camera, pitch, total, scale }
+    }
+
+    fn width(&self) -> f64 {
+        f64::from(self.area.width().max(1.0))
+    }
+
+    /// The byte under a point, outside the heap too.
+    pub fn byte_at(&self, at: Pos2) -> f64 {
+        let row = (f64::from((at.y - self.area.top()) / self.pitch) + self.camera.scroll).floor();
+        let across = f64::from(at.x - self.area.left()) / self.width();
+        self.camera.origin + (row + across) * self.camera.per_row
+    }
+
+    /// The camera zoomed by a factor with the byte under a point kept there.
+    pub fn zoomed(&self, at: Pos2, factor: f64) -> Camera {
+        let rows = (self.area.height() / self.pitch).max(1.0);
+        let widest = (self.total.max(1) as f64 / f64::from(rows)).max(LEAST_PER_ROW) * 2.0;
+        let per_row = (self.camera.per_row / factor).clamp(LEAST_PER_ROW, widest);
+        let row = (f64::from((at.y - self.area.top()) / self.pitch) + self.camera.scroll).floor();
+        let across = f64::from(at.x - self.area.left()) / self.width();
+        let origin = self.byte_at(at) - (row + across) * per_row;
+        Camera { per_row, origin, ..self.camera }.kept(self)
+    }
+
+    /// The camera dragged by so many points.
+    pub fn panned(&self, by: egui::Vec2) -> Camera {
+        let origin = self.camera.origin - f64::from(by.x) / self.width() * self.camera.per_row;
+        let scroll = self.camera.scroll - f64::from(by.y / self.pitch);
+        Camera { origin, scroll, ..self.camera }.kept(self)
+    }
+
+    /// A camera that shows a stretch with a little around it, in the middle of the view.
+    pub fn showing(&self, start: u64, bytes: u64) -> Camera {
+        let per_row = (bytes as f64 * 1.6).max(LEAST_PER_ROW);
+        let middle = f64::from((self.area.height() / self.pitch / 2.0).floor());
+        let origin = start as f64 - bytes as f64 * 0.3 - middle * per_row;
+        Camera { per_row, origin, scroll: 0.0 }
+    }
+
+    /// The part of a stretch in each row that it touches and that is visible.
+    pub fn rects(&self, start: u64, bytes: u64) -> impl Iterator<Item = Rect> + use<> {
+        let grid = *self;
+        let camera = self.camera;
+        let row_of = move |byte: f64| ((byte - camera.origin) / camera.per_row).floor();
+        let end = (start + bytes) as f64;
+        let first = row_of(start as f64).max(camera.scroll.floor());
+        let rows = f64::from(self.area.height() / self.pitch).ceil() + 1.0;
+        let last = row_of(end).min(camera.scroll.floor() + rows);
+        let count = if last < first { 0 } else { (last - first) as usize + 1 };
+        (0..count).filter_map(move |number| {
+            let row = first + number as f64;
+            let left = camera.origin + row * camera.per_row;
+            let from = (start as f64).max(left);
+            let to = end.min(left + camera.per_row);
+            (to > from).then(|| grid.rect(row, from - left, to - left))
+        })
+    }
+
+    fn rect(&self, row: f64, from: f64, to: f64) -> Rect {
+        let x = |bytes: f64| {
+            let at = self.area.left() + (bytes / self.camera.per_row * self.width()) as f32;
+            self.snap(at)
+        };
+        let (top, bottom) = self.row(row);
+        Rect::from_min_max(pos2(x(from), top), pos2(x(to), bottom))
+    }
+
+    /// Top and bottom of a row's bar.
+    fn row(&self, row: f64) -> (f32, f32) {
+        let top = self.area.top() + (row - self.camera.scroll) as f32 * self.pitch;
+        let gap = (self.pitch * 0.18).min(4.0);
+        (self.snap(top + gap / 2.0), self.snap(top + self.pitch - gap / 2.0))
+    }
+
+    fn snap(&self, at: f32) -> f32 {
+        (at * self.scale).round() / self.scale
+    }
+
+    /// Visible rows: number and the byte at their left edge.
+    pub fn rows(&self) -> impl Iterator<Item = (f64, f64)> + use<> {
+        let camera = self.camera;
+        let first = camera.scroll.floor();
+        let count = (self.area.height() / self.pitch).ceil() as usize + 1;
+        (0..count).map(move |number| {
+            let row = first + number as f64;
+            (row, camera.origin + row * camera.per_row)
+        })
+    }
+
+    /// The middle of a row, in points from the top.
+    pub fn middle(&self, row: f64) -> f32 {
+        let (top, bottom) = self.row(row);
+        (top + bottom) / 2.0
+    }
+}
+
+impl Camera {
+    /// At least one row of the heap stays in view.
+    fn kept(mut self, grid: &Grid) -> Self {
+        let rows = f64::from(grid.area.height() / grid.pitch);
+        let top = (-self.origin / self.per_row).floor() - rows + 2.0;
+        let bottom = ((grid.total as f64 - self.origin) / self.per_row).ceil() - 2.0;
+        self.scroll = self.scroll.clamp(top, bottom.max(top));
+        self
+    }
+}
+
+/// A word in a block.
+pub struct Label {
+    /// The block's rectangle.
+    pub rect: Rect,
+    /// The block.
+    pub block: u32,
+    /// The block's colour.
+    pub back: egui::Color32,
+}
+
+/// What is to be drawn.
+#[derive(Default)]
+pub struct HeapScene {
+    /// Parts, back to front.
+    pub cells: Vec<Cell>,
+    /// Blocks with room for words.
+    pub labels: Vec<Label>,
+}
+
+/// So many parts are laid out one by one at any zoom.
+const FEW: usize = 20_000;
+/// Blocks narrower than this have no words.
+const LABEL_WIDTH: f32 = 56.0;
+const LABELS_MOST: usize = 400;
+
+/// Lays out what is visible. Pixels that stand for many parts show what covers most of them.
+pub fn scene(
+    recording: &Recording,
+    moment: &Moment,
+    grid: &Grid,
+    classes: &Classes,
+    sums: &Sums,
+    look: &Look,
+) -> HeapScene {
+    let mut scene = HeapScene::default();
+    let pixel = grid.camera.per_row / (grid.width() * f64::from(grid.scale));
+    if pixel >= sums.cell as f64 && moment.parts.len() > FEW {
+        dense(&mut scene, grid, classes, sums, look, pixel);
+    } else {
+        exact(&mut scene, recording, moment, grid, classes, look, pixel);
+    }
+    scene
+}
+
+fn dense(
+    scene: &mut HeapScene,
+    grid: &Grid,
+    classes: &Classes,
+    sums: &Sums,
+    look: &Look,
+    pixel: f64,
+) {
+    let columns = (grid.width() * f64::from(grid.scale)) as usize;
+    for (row, left) in grid.rows() {
+        let mut run: Option<(u8, usize)> = None;
+        for column in 0..=columns {
+            let from = left + column as f64 * pixel;
+            let inside = column < columns && from >= 0.0 && from < grid.total as f64;
+            let class = if inside { sums.most(from, from + pixel) } else { None };
+            if run.map(|(class, _)| class) == class {
+                continue;
+            }
+            if let Some((class, start)) = run {
+                let rect = grid.rect(row, start as f64 * pixel, column as f64 * pixel);
+                let (colors, pattern) = classes.paint(look, class);
+                scene.cells.push(Cell::new(rect, colors, pattern));
+            }
+            run = class.map(|class| (class, column));
+        }
+    }
+}
+
+fn exact(
+    scene: &mut HeapScene,
+    recording: &Recording,
+    moment: &Moment,
+    grid: &Grid,
+    classes: &Classes,
+    look: &Look,
+    pixel: f64,
+) {
+    let rows: Vec<f64> = grid.rows().map(|(_, left)| left).collect();
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
+    let (first, last) = (first.max(0.0) as u64, (last + grid.camera.per_row).max(0.0) as u64);
+    let from = moment.parts.partition_point(|part| part.start + part.bytes <= first);
+    let mut pools = moment.spaces.iter().peekable();
+    let mut pool = crate::window::model::PoolKind::Unknown;
+    // Parts narrower than a pixel: what was drawn in that pixel so far.
+    let mut crowded: Option<(f64, u64)> = None;
+    for part in &moment.parts[from..] {
+        if part.start >= last {
+            break;
+        }
+        while let Some(space) = pools.next_if(|space| space.start <= part.start) {
+            pool = space.pool;
+        }
+        if (part.bytes as f64) < pixel {
+            let at = (part.start as f64 / pixel).floor();
+            if crowded.is_some_and(|(pixel, bytes)| pixel == at && bytes >= part.bytes) {
+                continue;
+            }
+            crowded = Some((at, part.bytes));
+        }
+        let class = classes.class_of(recording, part.state, part.block, pool);
+        let (colors, pattern) = classes.paint(look, class);
+        for mut rect in grid.rects(part.start, part.bytes) {
+            let width = rect.width() * grid.scale;
+            if width < 1.0 {
+                rect.max.x = rect.min.x + 1.0 / grid.scale;
+            } else if width >= 4.0 {
+                // A line of paper between neighbours.
+                rect.max.x -= 1.0 / grid.scale;
+            }
+            scene.cells.push(Cell::new(rect, colors, pattern));
+            let room = rect.width() > LABEL_WIDTH && scene.labels.len() < LABELS_MOST;
+            if room && part.block != NEVER {
+                scene.labels.push(Label { rect, block: part.block, back: colors.0 });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use egui::vec2;
+
+    fn grid() -> Grid {
+        let area = Rect::from_min_size(pos2(100.0, 50.0), vec2(1000.0, 480.0));
+        Grid::new(area, None, 20_000_000, 1.0)
+    }
+
+    #[test]
+    fn zooming_keeps_the_byte_under_the_cursor() {
+        let mut grid = grid();
+        let at = pos2(432.0, 200.0);
+        let byte = grid.byte_at(at);
+        for factor in [1.5, 3.0, 0.7, 40.0, 1000.0] {
+            grid.camera = grid.zoomed(at, factor);
+            assert!((grid.byte_at(at) - byte).abs() < 1.0, "{factor}: {}", grid.byte_at(at));
+        }
+    }
+
+    #[test]
+    fn a_stretch_that_wraps_has_one_rectangle_per_row() {
+        let grid = grid();
+        let rects: Vec<Rect> = grid.rects(900_000, 1_300_000).collect();
+        assert_eq!(rects.len(), 3);
+        assert_eq!((rects[0].left(), rects[0].right()), (1000.0, 1100.0));
+        assert_eq!((rects[1].left(), rects[1].right()), (100.0, 1100.0));
+        assert_eq!((rects[2].left(), rects[2].right()), (100.0, 300.0));
+    }
+
+    #[test]
+    fn one_block_can_fill_a_row_and_panning_never_loses_the_heap() {
+        let mut grid = grid();
+        grid.camera = grid.showing(5_000_000, 512);
+        let rect: Vec<Rect> = grid.rects(5_000_000, 512).collect();
+        assert_eq!(rect.len(), 1);
+        assert!(rect[0].width() > 500.0 && grid.area.contains_rect(rect[0]));
+        for _ in 0..200 {
+            grid.camera = grid.panned(vec2(0.0, -4000.0));
+        }
+        let visible = grid.rows().any(|(_, left)| left < 20_000_000.0);
+        assert!(visible, "{:?}", grid.camera);
+    }
+}

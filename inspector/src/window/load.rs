@@ -1,0 +1,130 @@
+//! Opens files on a thread of their own, with progress and a way to stop.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use terrane_trace::recording::open_recording;
+
+use super::model::{Recording, build};
+
+/// What a load is doing.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of the file read so far.
+    pub bytes: AtomicU64,
+    /// Bytes of the file.
+    pub total: AtomicU64,
+    stage: AtomicU8,
+    stop: AtomicBool,
+}
+
+const READING: u8 = 0;
+const PLACING: u8 = 1;
+
+impl Progress {
+    /// In a word.
+    pub fn stage(&self) -> &'static str {
+        if self.stage.load(Ordering::Relaxed) == READING { "reading" } else { "placing blocks" }
+    }
+
+    /// Asks the thread to stop.
+    pub fn cancel(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a file was not opened: what, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong, where in the file, and what to do.
+    pub reason: String,
+    /// Whether the person stopped it.
+    pub cancelled: bool,
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.reason)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A file on its way.
+pub struct Load {
+    /// The file.
+    pub path: PathBuf,
+    /// How far it is.
+    pub progress: Arc<Progress>,
+    result: Receiver<Result<Recording, OpenError>>,
+}
+
+impl Load {
+    /// Starts to open a file; `done` is called from the thread when it is over.
+    pub fn start(path: PathBuf, done: impl FnOnce() + Send + 'static) -> Self {
+        let progress = Arc::new(Progress::default());
+        let (sender, result) = channel();
+        let (seen, file) = (Arc::clone(&progress), path.clone());
+        std::thread::spawn(move || {
+            // Nobody may be waiting any more.
+            let _ = sender.send(open(&file, &seen));
+            done();
+        });
+        Self { path, progress, result }
+    }
+
+    /// What became of it, once it is over.
+    pub fn poll(&self) -> Option<Result<Recording, OpenError>> {
+        match self.result.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(OpenError {
+                path: self.path.clone(),
+                reason: "the thread that read it ended; please report this file".to_owned(),
+                cancelled: false,
+            })),
+        }
+    }
+}
+
+/// Opens any file that is known, told apart by content.
+///
+/// # Errors
+/// [`OpenError`] with what is wrong, where, and what to do.
+pub fn open(path: &Path, progress: &Progress) -> Result<Recording, OpenError> {
+    read_any(path, progress).map_err(|reason| OpenError {
+        path: path.to_owned(),
+        cancelled: progress.stopped(),
+        reason: if progress.stopped() { "stopped".to_owned() } else { reason },
+    })
+}
+
+fn read_any(path: &Path, progress: &Progress) -> Result<Recording, String> {
+    let meta = std::fs::metadata(path)
+        .map_err(|error| format!("{error}; check the path and its permissions"))?;
+    if meta.is_dir() {
+        return Err("This is a folder; open a file in it.".to_owned());
+    }
+    progress.total.store(meta.len(), Ordering::Relaxed);
+    let mut seen = |bytes| {
+        progress.bytes.store(bytes, Ordering::Relaxed);
+        if progress.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let read = open_recording(path, &mut seen).map_err(|error| error.to_string())?;
+    progress.stage.store(PLACING, Ordering::Relaxed);
+    if progress.stopped() {
+        return Err("stopped".to_owned());
+    }
+    let events = read.history(None).map_or(0, |history| history.trace.events().len());
+    progress.total.store(events as u64, Ordering::Relaxed);
+    Ok(build(read, path, |done| progress.bytes.store(done, Ordering::Relaxed)))
+}

@@ -1,0 +1,175 @@
+//! A PyTorch snapshot as a recording.
+
+use std::path::Path;
+
+use terrane_trace::Op;
+use terrane_trace::recording::Recording as Read;
+use terrane_trace::snapshot::{Action, BlockState, History, Segment, SegmentKind, Snapshot};
+
+use super::{
+    Addresses, BlockRow, EventOp, EventRow, Facts, Failure, Lives, NEVER, Places, PoolKind,
+    Recording, SegmentRow, Series,
+};
+
+/// PyTorch rounds every request up to a multiple of this.
+const ROUNDING: u64 = 512;
+
+/// Makes a recording of the device with the longest history, or of the first with segments.
+pub fn from_snapshot(read: Read, path: &Path) -> Recording {
+    let (snapshot, history) = (&read.snapshot, read.history(None));
+    let device = history.map_or_else(
+        || snapshot.segments.first().map_or(0, |s| usize::try_from(s.device).unwrap_or(0)),
+        |history| history.device,
+    );
+    let mut places = Places::default();
+    let (events, blocks) = match history {
+        Some(history) => with_history(snapshot, history, &mut places),
+        None => (Vec::new(), at_dump(snapshot, device, &mut places)),
+    };
+    let segments = segments(snapshot, device, history);
+    let failures = failures(snapshot, history, &mut places);
+    places.seal();
+    let mut notes = read.lacks.clone();
+    notes.extend(other_devices(snapshot, device));
+    Recording {
+        name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        path: path.to_owned(),
+        kind: read.format.describe(),
+        addresses: Addresses::Recorded,
+        series: Series::of(&events, &blocks, &segments),
+        streams: stream_names(&snapshot.streams),
+        notes,
+        events,
+        blocks,
+        segments,
+        failures,
+        moves: Vec::new(),
+        places,
+        facts: Some(Facts(read)),
+    }
+}
+
+fn with_history(
+    snapshot: &Snapshot,
+    history: &History,
+    places: &mut Places,
+) -> (Vec<EventRow>, Vec<BlockRow>) {
+    let earlier = history.gaps.earlier_blocks as usize;
+    let rows = history.trace.iter();
+    let events = rows.map(|event| EventRow {
+        time_us: event.time_us,
+        block: event.block,
+        op: match event.op {
+            Op::Alloc => EventOp::Alloc,
+            Op::FreeRequested => EventOp::Freed,
+            Op::FreeCompleted => EventOp::Done,
+        },
+    });
+    let events = events.collect();
+    let after = |event: Option<usize>| event.map_or(NEVER, |event| event as u32 + 1);
+    let lives = history.trace.lifetimes();
+    let blocks = lives.iter().zip(&history.blocks).enumerate().map(|(number, (life, origin))| {
+        let (site, stack) = match origin.stack {
+            None if number < earlier => (places.site("allocated before the recording"), NEVER),
+            stack => places.of(snapshot, stack),
+        };
+        BlockRow {
+            address: origin.address,
+            bytes: life.bytes.next_multiple_of(ROUNDING),
+            requested: life.bytes,
+            born: life.alloc as u32 + 1,
+            freed: after(life.requested),
+            gone: after(life.completed),
+            stream: life.stream,
+            site,
+            stack,
+        }
+    });
+    (events, blocks.collect())
+}
+
+/// Without history only the blocks at the dump are known.
+fn at_dump(snapshot: &Snapshot, device: usize, places: &mut Places) -> Vec<BlockRow> {
+    let mut blocks = Vec::new();
+    for segment in of_device(snapshot, device) {
+        for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
+            let (site, stack) = places.of(snapshot, block.stack);
+            let pending = block.state == BlockState::PendingFree;
+            blocks.push(BlockRow {
+                address: block.address,
+                bytes: block.bytes,
+                requested: block.requested_bytes.unwrap_or(block.bytes),
+                born: 0,
+                freed: if pending { 0 } else { NEVER },
+                gone: NEVER,
+                stream: segment.stream,
+                site,
+                stack,
+            });
+        }
+    }
+    blocks
+}
+
+fn of_device(snapshot: &Snapshot, device: usize) -> impl Iterator<Item = &Segment> {
+    let wanted = i64::try_from(device).unwrap_or(i64::MAX);
+    snapshot.segments.iter().filter(move |segment| segment.device == wanted)
+}
+
+/// Segments that the history makes, and those that it does not and that exist at the dump.
+fn segments(snapshot: &Snapshot, device: usize, history: Option<&History>) -> Vec<SegmentRow> {
+    let mut lives = Lives::default();
+    for change in history.map(|history| history.segments.as_slice()).unwrap_or_default() {
+        lives.take(change.before_event as u32, &change.event);
+    }
+    let mut earlier = Vec::new();
+    for segment in of_device(snapshot, device) {
+        if !lives.covers(segment.address) {
+            earlier.push(SegmentRow {
+                address: segment.address,
+                bytes: segment.total_bytes,
+                born: 0,
+                gone: NEVER,
+                stream: segment.stream,
+                pool: match (segment.kind, segment.expandable) {
+                    (SegmentKind::Small, false) => PoolKind::Small,
+                    (SegmentKind::Large, false) => PoolKind::Large,
+                    _ => PoolKind::Unknown,
+                },
+            });
+        }
+    }
+    earlier.extend(lives.finish());
+    earlier
+}
+
+fn failures(snapshot: &Snapshot, history: Option<&History>, places: &mut Places) -> Vec<Failure> {
+    let Some(history) = history else { return Vec::new() };
+    let entries = snapshot.device_traces.get(history.device).map(Vec::as_slice);
+    let entries = entries.unwrap_or_default();
+    let last_alloc = entries.iter().rposition(|entry| entry.action == Action::Alloc);
+    let failure = |attempt: &terrane_trace::snapshot::Attempt| Failure {
+        at: attempt.before_event as u32,
+        bytes: attempt.bytes,
+        stream: attempt.stream,
+        device_free: attempt.device_free,
+        stack: places.of(snapshot, attempt.stack).1,
+        fatal: last_alloc.is_none_or(|last| attempt.entry > last),
+    };
+    history.attempts.iter().map(failure).collect()
+}
+
+fn stream_names(streams: &[u64]) -> Vec<String> {
+    let name = |(number, handle): (usize, &u64)| match handle {
+        0 => "default stream".to_owned(),
+        handle => format!("stream {number} ({handle:#x})"),
+    };
+    streams.iter().enumerate().map(name).collect()
+}
+
+fn other_devices(snapshot: &Snapshot, device: usize) -> Option<String> {
+    let others = snapshot.segments.iter().filter(|s| s.device != device as i64).count();
+    (others > 0).then(|| {
+        format!("Device {device} is shown; {others} segments of other devices are in the file.")
+    })
+}

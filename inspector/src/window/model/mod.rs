@@ -1,0 +1,297 @@
+//! What the views show: recorded facts, without pixels and without widgets.
+
+mod from_dump;
+mod from_snapshot;
+mod from_trace;
+mod lives;
+mod moment;
+mod moves;
+mod places;
+mod series;
+mod watch;
+
+use from_dump::from_dump;
+use from_snapshot::from_snapshot;
+use from_trace::from_trace;
+pub use lives::Lives;
+pub use moment::{Moment, Part, PartState};
+pub use moves::{Shift, largest_hole_after};
+pub use places::{Places, short as short_site};
+pub use series::{Column, Series};
+pub use watch::Watch;
+
+use std::path::PathBuf;
+
+use terrane_trace::snapshot::{History, Snapshot};
+
+/// The moment that never comes: a block that was not freed, a part without a block.
+pub const NEVER: u32 = u32::MAX;
+
+/// Where the addresses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// They were recorded.
+    Recorded,
+    /// The file has none: blocks lie where PyTorch's default rules would have put them.
+    Modelled,
+    /// They are made of a segment's number and the offset in it.
+    Own,
+}
+
+/// A live block that changed its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Events before it.
+    pub at: u32,
+    /// The block at its old place, an index into [`Recording::blocks`].
+    pub from: u32,
+    /// The block at its new place.
+    pub to: u32,
+}
+
+/// A block, from its making to its end. Moments count events: `born` is the number of events after
+/// which it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRow {
+    /// First address.
+    pub address: u64,
+    /// Bytes after rounding.
+    pub bytes: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// First moment at which it is there.
+    pub born: u32,
+    /// First moment at which its free has been requested, or [`NEVER`].
+    pub freed: u32,
+    /// First moment at which its memory is free, or [`NEVER`].
+    pub gone: u32,
+    /// Index into [`Recording::streams`].
+    pub stream: u32,
+    /// Index into [`Places::sites`].
+    pub site: u32,
+    /// Index into [`Places::stacks`], or [`NEVER`].
+    pub stack: u32,
+}
+
+impl BlockRow {
+    /// Whether its memory is taken at a moment.
+    pub fn is_there(&self, at: u32) -> bool {
+        self.born <= at && at < self.gone
+    }
+}
+
+/// Which requests a segment serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolKind {
+    /// Small ones.
+    Small,
+    /// Large ones.
+    Large,
+    /// Not known.
+    Unknown,
+}
+
+impl PoolKind {
+    /// One word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A range of addresses backed by memory for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// First moment at which it is there.
+    pub born: u32,
+    /// First moment at which it is gone, or [`NEVER`].
+    pub gone: u32,
+    /// Index into [`Recording::streams`].
+    pub stream: u32,
+    /// Which requests it serves.
+    pub pool: PoolKind,
+}
+
+/// What an event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventOp {
+    /// A block was handed out.
+    Alloc,
+    /// The program freed it.
+    Freed,
+    /// Its memory can be used again.
+    Done,
+}
+
+impl EventOp {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "allocated",
+            Self::Freed => "free requested",
+            Self::Done => "free completed",
+        }
+    }
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// Microseconds since the start.
+    pub time_us: u64,
+    /// Index into [`Recording::blocks`].
+    pub block: u32,
+    /// What happened.
+    pub op: EventOp,
+}
+
+/// A request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Events before it.
+    pub at: u32,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Index into [`Recording::streams`].
+    pub stream: u32,
+    /// Bytes that the driver had free.
+    pub device_free: u64,
+    /// Index into [`Places::stacks`], or [`NEVER`].
+    pub stack: u32,
+    /// Whether nothing was allocated afterwards.
+    pub fatal: bool,
+}
+
+/// Everything that a file tells.
+pub struct Recording {
+    /// The file's name.
+    pub name: String,
+    /// Where it is; empty for what was made here.
+    pub path: PathBuf,
+    /// What kind of file, in words.
+    pub kind: &'static str,
+    /// Where addresses come from.
+    pub addresses: Addresses,
+    /// Events in order.
+    pub events: Vec<EventRow>,
+    /// Blocks in order of their making.
+    pub blocks: Vec<BlockRow>,
+    /// Segments in order of their making.
+    pub segments: Vec<SegmentRow>,
+    /// Requests that failed, in order.
+    pub failures: Vec<Failure>,
+    /// Blocks that changed their place, in order.
+    pub moves: Vec<Move>,
+    /// Names of streams.
+    pub streams: Vec<String>,
+    /// Call stacks and sites.
+    pub places: Places,
+    /// Bytes over the events.
+    pub series: Series,
+    /// What the file lacks or contradicts, one sentence each.
+    pub notes: Vec<String>,
+    /// The snapshot behind it, for the diagnosis.
+    pub facts: Option<Facts>,
+}
+
+/// The file as it was read, for the diagnosis.
+pub struct Facts(terrane_trace::recording::Recording);
+
+impl Facts {
+    /// The snapshot; without contents where the file has none.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.0.snapshot
+    }
+
+    /// The history shown.
+    pub fn history(&self) -> Option<&History> {
+        self.0.history(None)
+    }
+}
+
+/// Makes a recording of what was read. `progress` sees the events placed.
+pub fn build(
+    read: terrane_trace::recording::Recording,
+    path: &std::path::Path,
+    progress: impl FnMut(u64),
+) -> Recording {
+    if let Some(dump) = &read.dump {
+        return from_dump(dump, path);
+    }
+    if read.format.is_pytorch() {
+        return from_snapshot(read, path);
+    }
+    from_trace(read, path, progress)
+}
+
+impl Recording {
+    /// A heap of one moment.
+    #[cfg(test)]
+    pub fn for_tests(blocks: Vec<BlockRow>, segments: Vec<SegmentRow>) -> Self {
+        Self {
+            name: "test".to_owned(),
+            path: PathBuf::new(),
+            kind: "test",
+            addresses: Addresses::Recorded,
+            events: Vec::new(),
+            series: Series::of(&[], &blocks, &segments),
+            blocks,
+            segments,
+            failures: Vec::new(),
+            moves: Vec::new(),
+            streams: vec!["stream 0".to_owned()],
+            places: Places::of_sites(vec!["site".to_owned()]),
+            notes: Vec::new(),
+            facts: None,
+        }
+    }
+
+    /// The last moment.
+    pub fn end(&self) -> u32 {
+        u32::try_from(self.events.len()).unwrap_or(NEVER - 1)
+    }
+
+    /// The moment with the most active bytes.
+    pub fn peak(&self) -> u32 {
+        self.series.peak
+    }
+
+    /// Where a person wants to look first: the fatal failure, else the peak.
+    pub fn first_look(&self) -> u32 {
+        let fatal = self.failures.iter().rev().find(|failure| failure.fatal);
+        fatal.map_or_else(|| self.peak(), |failure| failure.at)
+    }
+
+    /// Microseconds since the start at a moment.
+    pub fn time_us(&self, at: u32) -> u64 {
+        let event = (at as usize).checked_sub(1).and_then(|before| self.events.get(before));
+        event.or_else(|| self.events.first()).map_or(0, |event| event.time_us)
+    }
+
+    /// The last moment that is not after a time.
+    pub fn moment_at(&self, time_us: u64) -> u32 {
+        self.events.partition_point(|event| event.time_us <= time_us) as u32
+    }
+
+    /// Whether any event has a time of its own.
+    pub fn has_times(&self) -> bool {
+        self.events.last().is_some_and(|last| last.time_us > 0)
+    }
+
+    /// The site's name of a block.
+    pub fn site(&self, block: &BlockRow) -> &str {
+        self.places.sites.get(block.site as usize).map_or("", String::as_str)
+    }
+
+    /// A stream's name.
+    pub fn stream(&self, stream: u32) -> &str {
+        self.streams.get(stream as usize).map_or("unknown stream", String::as_str)
+    }
+}

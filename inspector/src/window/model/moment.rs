@@ -1,0 +1,244 @@
+//! The heap at one moment.
+
+use super::{BlockRow, NEVER, PoolKind, Recording, SegmentRow};
+
+/// What a part of a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartState {
+    /// A live block.
+    Live,
+    /// A block that was freed and is still in use by other streams.
+    Pending,
+    /// A hole.
+    Free,
+}
+
+/// A part of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First byte, counted over all segments one behind the other.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The block, or [`NEVER`] for a hole.
+    pub block: u32,
+    /// What it is.
+    pub state: PartState,
+}
+
+/// A segment at the moment; pieces that lie next to each other are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it begins when all segments lie one behind the other.
+    pub start: u64,
+    /// Index into [`Recording::streams`].
+    pub stream: u32,
+    /// Which requests it serves.
+    pub pool: PoolKind,
+    /// Its parts, as a range of [`Moment::parts`].
+    pub parts: std::ops::Range<usize>,
+    /// Whether the file has no segment here, only blocks.
+    pub implied: bool,
+}
+
+/// The heap at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Events before it.
+    pub at: u32,
+    /// Segments by address.
+    pub spaces: Vec<Space>,
+    /// Parts by address.
+    pub parts: Vec<Part>,
+    /// Bytes of all segments.
+    pub reserved: u64,
+    /// Bytes of live blocks after rounding.
+    pub live: u64,
+    /// Bytes asked for by them.
+    pub requested: u64,
+    /// Bytes of pending blocks.
+    pub pending: u64,
+    /// Live blocks.
+    pub live_blocks: u32,
+    /// Largest hole.
+    pub largest_free: u64,
+}
+
+impl Moment {
+    /// The heap of a recording after `at` events.
+    pub fn of(recording: &Recording, at: u32) -> Self {
+        let mut alive: Vec<u32> = Vec::new();
+        for (number, block) in (0..).zip(&recording.blocks) {
+            if block.is_there(at) {
+                alive.push(number);
+            }
+        }
+        alive.sort_unstable_by_key(|number| recording.blocks[*number as usize].address);
+        let there = |row: &&SegmentRow| row.born <= at && at < row.gone;
+        let mut ranges: Vec<SegmentRow> =
+            recording.segments.iter().filter(there).copied().collect();
+        ranges.sort_unstable_by_key(|row| row.address);
+        let mut build = Build { moment: Self { at, ..Self::default() }, blocks: &recording.blocks };
+        let mut blocks = alive.into_iter().peekable();
+        for range in joined(&ranges) {
+            let strays = |number: &u32| recording.blocks[*number as usize].address < range.address;
+            build.implied(std::iter::from_fn(|| blocks.next_if(strays)));
+            let end = range.address.saturating_add(range.bytes);
+            let within = |number: &u32| recording.blocks[*number as usize].address < end;
+            build.segment(&range, std::iter::from_fn(|| blocks.next_if(within)));
+        }
+        build.implied(blocks);
+        build.moment
+    }
+
+    /// Bytes of holes.
+    pub fn free(&self) -> u64 {
+        self.reserved.saturating_sub(self.live).saturating_sub(self.pending)
+    }
+
+    /// The part at a byte of all segments one behind the other.
+    pub fn part_at(&self, start: u64) -> Option<(usize, &Part)> {
+        let index = self.parts.partition_point(|part| part.start <= start).checked_sub(1)?;
+        let part = &self.parts[index];
+        (start - part.start < part.bytes).then_some((index, part))
+    }
+
+    /// The part of a block.
+    pub fn part_of(&self, block: u32) -> Option<&Part> {
+        self.parts.iter().find(|part| part.block == block)
+    }
+
+    /// The segment at a byte of all segments one behind the other.
+    pub fn space_at(&self, start: u64) -> Option<&Space> {
+        let index = self.spaces.partition_point(|space| space.start <= start).checked_sub(1)?;
+        self.spaces.get(index)
+    }
+
+    /// The address of a byte of all segments one behind the other.
+    pub fn address_at(&self, start: u64) -> Option<u64> {
+        self.space_at(start).map(|space| space.address + (start - space.start))
+    }
+
+    /// Of free bytes, the share that is not in the largest hole: 0 to 1.
+    pub fn fragmentation(&self) -> f64 {
+        let free = self.free();
+        if free == 0 { 0.0 } else { 1.0 - self.largest_free as f64 / free as f64 }
+    }
+}
+
+/// Neighbouring ranges of one stream are shown as one segment.
+fn joined(ranges: &[SegmentRow]) -> Vec<SegmentRow> {
+    let mut all: Vec<SegmentRow> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match all.last_mut() {
+            Some(last)
+                if last.pool == PoolKind::Unknown
+                    && range.pool == PoolKind::Unknown
+                    && last.stream == range.stream
+                    && last.address + last.bytes == range.address =>
+            {
+                last.bytes += range.bytes;
+            }
+            _ => all.push(*range),
+        }
+    }
+    all
+}
+
+struct Build<'a> {
+    moment: Moment,
+    blocks: &'a [BlockRow],
+}
+
+impl Build<'_> {
+    fn segment(&mut self, range: &SegmentRow, blocks: impl Iterator<Item = u32>) {
+        let start = self.moment.reserved;
+        let first = self.moment.parts.len();
+        let mut at = range.address;
+        for number in blocks {
+            let block = self.blocks[number as usize];
+            // What contradicts itself (blocks that overlap) is cut, not trusted.
+            let from = block.address.max(at);
+            let to = (block.address + block.bytes).min(range.address + range.bytes);
+            if from >= to {
+                continue;
+            }
+            self.hole(start + (at - range.address), from - at);
+            self.block(start + (from - range.address), to - from, number);
+            at = to;
+        }
+        self.hole(start + (at - range.address), range.address + range.bytes - at);
+        self.close(range, start, first, false);
+    }
+
+    /// Blocks in no segment that the file knows: a segment of their own for each run of them.
+    fn implied(&mut self, blocks: impl Iterator<Item = u32>) {
+        let mut run: Option<(SegmentRow, u64, usize)> = None;
+        for number in blocks {
+            let block = self.blocks[number as usize];
+            let touches = run.is_some_and(|(row, ..)| row.address + row.bytes == block.address);
+            if !touches {
+                if let Some((row, start, first)) = run.take() {
+                    self.close(&row, start, first, true);
+                }
+                let row = SegmentRow {
+                    address: block.address,
+                    bytes: 0,
+                    born: 0,
+                    gone: NEVER,
+                    stream: block.stream,
+                    pool: PoolKind::Unknown,
+                };
+                run = Some((row, self.moment.reserved, self.moment.parts.len()));
+            }
+            if let Some((row, start, _)) = &mut run {
+                let at = *start + row.bytes;
+                row.bytes += block.bytes;
+                self.block(at, block.bytes, number);
+            }
+        }
+        if let Some((row, start, first)) = run {
+            self.close(&row, start, first, true);
+        }
+    }
+
+    fn close(&mut self, range: &SegmentRow, start: u64, first: usize, implied: bool) {
+        let moment = &mut self.moment;
+        moment.reserved += range.bytes;
+        moment.spaces.push(Space {
+            address: range.address,
+            bytes: range.bytes,
+            start,
+            stream: range.stream,
+            pool: range.pool,
+            parts: first..moment.parts.len(),
+            implied,
+        });
+    }
+
+    fn hole(&mut self, start: u64, bytes: u64) {
+        if bytes > 0 {
+            let moment = &mut self.moment;
+            moment.parts.push(Part { start, bytes, block: NEVER, state: PartState::Free });
+            moment.largest_free = moment.largest_free.max(bytes);
+        }
+    }
+
+    fn block(&mut self, start: u64, bytes: u64, number: u32) {
+        let block = self.blocks[number as usize];
+        let moment = &mut self.moment;
+        let state = if moment.at >= block.freed { PartState::Pending } else { PartState::Live };
+        moment.parts.push(Part { start, bytes, block: number, state });
+        if state == PartState::Pending {
+            moment.pending += bytes;
+        } else {
+            moment.live += bytes;
+            moment.requested += block.requested;
+            moment.live_blocks += 1;
+        }
+    }
+}

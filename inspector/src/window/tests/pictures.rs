@@ -1,0 +1,95 @@
+//! Every view in both themes.
+
+use std::collections::HashMap;
+
+use egui_kittest::kittest::Queryable as _;
+
+use super::*;
+
+/// A file with something to show in a view, and what its page must say.
+const PAGES: [(View, &str, &str); 16] = [
+    (View::HeapMap, OOM, "Heap map: 249 blocks in 49 segments, 21.4 GiB reserved"),
+    (View::AddressTime, OOM, "Address against time: 6,103 blocks over 17,961 events"),
+    (View::Timeline, OOM, "Timeline: 17,961 events, peak active 17.8 GiB"),
+    (View::Streams, STREAMS, "Lanes of "),
+    (View::Compaction, OOM, "No moves"),
+    (View::Allocations, OOM, "249 rows"),
+    (View::Segments, OOM, "49 rows"),
+    (View::Sites, OOM, "workloads.py:87 forward"),
+    (View::Events, OOM, "17,961 rows"),
+    (View::Flame, OOM, "Call stacks of live memory"),
+    (View::Diff, OOM, "Take this moment"),
+    (View::Leaks, LEAK, "It leaks: a line keeps as much more at every step"),
+    (View::Explain, OOM, "There was room for 696 MiB, in pieces too small: fragmentation"),
+    (View::Whatif, OOM, "pytorch-expandable"),
+    (View::Budget, OOM, "limit at most"),
+    (View::Details, OOM, "failed requests"),
+];
+
+#[test]
+fn every_view_says_what_it_shows_and_is_a_picture_in_both_themes() {
+    for (view, file, says) in PAGES {
+        for dark in [true, false] {
+            let mut harness = harness(one(file, view), dark, true);
+            settled(&mut harness);
+            let found = harness.query_all_by_label_contains(says).count()
+                + harness.query_all_by_value(says).count();
+            assert!(found > 0, "{view:?}: nothing is called `{says}`");
+            let picture = harness.render().unwrap();
+            let mut colors: HashMap<[u8; 4], u32> = HashMap::new();
+            picture.pixels().for_each(|pixel| *colors.entry(pixel.0).or_default() += 1);
+            assert!(colors.len() > 12, "{view:?} is no picture: {} colours", colors.len());
+            let opaque = colors.iter().filter(|(color, _)| color[3] == 255);
+            let paper = *opaque.max_by_key(|(_, count)| **count).unwrap().0;
+            let is_dark = u32::from(paper[0]) + u32::from(paper[1]) + u32::from(paper[2]) < 380;
+            assert_eq!(is_dark, dark, "{view:?}: {paper:?}");
+        }
+    }
+}
+
+/// With UPDATE_PICTURES=1 the pictures of the manual are drawn anew.
+#[test]
+fn the_manual_has_a_picture_of_every_view_in_both_themes() {
+    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/inspector");
+    let all = PAGES.iter().map(|(view, file, _)| (Some(*view), *file)).chain([(None, OOM)]);
+    for (view, file) in all {
+        for dark in [true, false] {
+            let name = view.map_or_else(|| "window".to_owned(), View::slug);
+            let theme = if dark { "dark" } else { "light" };
+            let path = folder.join(format!("{name}-{theme}.png"));
+            if std::env::var_os("UPDATE_PICTURES").is_some() {
+                let size = if view.is_some() { (960, 600) } else { (1440, 900) };
+                let shot = Shot { size, scale: 1.0, dark, renderer: Renderer::Gpu };
+                let (at, coloring) = (At::FirstLook, Coloring::Size);
+                let wanted = Headless { file: data(file), view, at, coloring, shot };
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&path, picture(&wanted).unwrap()).unwrap();
+            }
+            let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+            assert!((1..400_000).contains(&bytes), "{}: {bytes} bytes", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_cpu_draws_the_same_picture_as_the_driver() {
+    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    let draw = |renderer| {
+        let wanted = Headless {
+            file: data(OOM),
+            view: Some(View::HeapMap),
+            at: At::Peak,
+            coloring: Coloring::Size,
+            shot: Shot { size: (640, 400), scale: 1.0, dark: true, renderer },
+        };
+        tiny_skia::Pixmap::decode_png(&picture(&wanted).unwrap()).unwrap()
+    };
+    let (gpu, cpu) = (draw(Renderer::Gpu), draw(Renderer::Cpu));
+    let far = |a: &tiny_skia::PremultipliedColorU8, b: &tiny_skia::PremultipliedColorU8| {
+        a.red().abs_diff(b.red()).max(a.green().abs_diff(b.green())) > 40
+    };
+    let differ = gpu.pixels().iter().zip(cpu.pixels()).filter(|(a, b)| far(a, b)).count();
+    let all = gpu.pixels().len();
+    assert!(differ * 100 < all, "{differ} of {all} pixels differ");
+}

@@ -1,0 +1,86 @@
+//! Before a file is open, while one is opened, and when that fails.
+
+use egui_kittest::kittest::Queryable as _;
+
+use super::*;
+
+#[test]
+fn an_empty_window_says_what_to_do() {
+    let mut harness = harness(Inspector::new(Settings::default(), None), false, false);
+    harness.run_steps(2);
+    for label in ["Open file…", "Type a path…", "Run the demo workload"] {
+        assert!(harness.query_all_by_label(label).count() > 0, "{label}");
+    }
+}
+
+#[test]
+fn a_bad_file_is_named_with_what_is_wrong_and_the_window_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.csv");
+    std::fs::write(&cut, "t_us,op,block,size,stream\n1,a,0,1000,0\n2,f,0,10").unwrap();
+    let mut harness = harness(with_file(STREAMS), false, false);
+    harness.run_steps(2);
+    let ctx = harness.ctx.clone();
+    harness.state_mut().load(&ctx, cut);
+    harness.state_mut().load(&ctx, dir.path().join("absent.pickle"));
+    settled(&mut harness);
+    for words in ["line 3", "absent.pickle could not be opened"] {
+        assert!(harness.query_all_by_label_contains(words).count() > 0, "{words}");
+    }
+    assert_eq!(harness.state().documents.len(), 1);
+    harness.get_all_by_label("×").next().unwrap().click();
+    harness.run_steps(3);
+    assert_eq!(harness.state().notices.len(), 1);
+}
+
+#[test]
+fn every_view_has_a_page_for_a_file_without_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let dump = dir.path().join("vma.json");
+    let text = r#"{"General": {"API": "Vulkan"}, "DefaultPools": {"Type 0": {"Blocks": {"0":
+        {"MapRefCount": 0, "TotalBytes": 1048576, "Suballocations": [
+        {"Offset": 0, "Type": "BUFFER", "Size": 4096, "Name": "vertices"},
+        {"Offset": 4096, "Type": "FREE", "Size": 1044480}]}}}}}"#;
+    std::fs::write(&dump, text).unwrap();
+    for view in View::ALL {
+        let recording = open(&dump, &Progress::default()).unwrap();
+        let mut inspector = Inspector::new(Settings::default(), None);
+        inspector.add(recording);
+        inspector.show_only(Some(view));
+        let mut harness = harness(inspector, true, false);
+        settled(&mut harness);
+        assert!(harness.query_all_by_label_contains(view.title()).count() > 0, "{view:?}");
+    }
+}
+
+#[test]
+fn small_windows_and_large_text_lose_nothing() {
+    for (size, scale) in [([460.0, 320.0], 1.0), ([900.0, 600.0], 3.0), ([3000.0, 1500.0], 0.5)] {
+        let mut harness = harness(with_file(OOM), true, false);
+        harness.set_size(size.into());
+        harness.ctx.set_zoom_factor(scale);
+        harness.run_steps(4);
+        assert!(harness.query_all_by_label("File").count() > 0, "{size:?}");
+    }
+}
+
+#[test]
+fn a_run_inside_the_window_is_followed_live() {
+    let mut harness = harness(Inspector::new(Settings::default(), None), true, false);
+    harness.run_steps(2);
+    harness.get_by_label("Run the demo workload").click();
+    let begin = std::time::Instant::now();
+    let mut seen = 0;
+    while begin.elapsed().as_secs() < 20 && seen < 3 {
+        harness.run_steps(1);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let Some(document) = harness.state_mut().document() else { continue };
+        if document.recording.events.len() > seen * 50 + 1 {
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "the run was not followed");
+    let document = harness.state_mut().document().unwrap();
+    assert!(document.moment.reserved >= document.moment.live && document.moment.live > 0);
+    harness.state_mut().run.as_ref().unwrap().stop();
+}

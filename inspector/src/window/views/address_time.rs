@@ -1,0 +1,203 @@
+//! Address against time: one rectangle per block.
+
+use std::sync::Arc;
+
+use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
+
+use super::canvas::Canvas;
+use super::heap_map::coloring;
+use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
+use super::{Stage, empty, header, legend};
+use crate::units;
+use crate::window::document::Selected;
+use crate::window::layout::{AddressTime, Classes, Coloring, Focus, Order, TimeScale};
+use crate::window::model::{Moment, Recording};
+use crate::window::paint::Cells;
+use crate::window::view::View;
+
+/// What was worked out for the last frame, and for what.
+#[derive(Default)]
+pub struct AddressPanel {
+    order: Option<(*const Recording, Order)>,
+    colors: Option<(ColorKey, Classes)>,
+    drawn: Option<(DrawKey, Cells, usize)>,
+}
+
+type ColorKey = (*const Recording, Coloring, Option<Focus>);
+type DrawKey = (ColorKey, [u32; 4], [u64; 4], bool, u32);
+
+pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
+    let recording = Arc::clone(&stage.document.recording);
+    if recording.events.is_empty() {
+        let text = "This file has no history, only one moment: look at the heap map.";
+        empty(ui, "No time to show", text);
+        return;
+    }
+    prepare(stage);
+    let left_out = stage.document.panels.address.drawn.as_ref().map_or(0, |drawn| drawn.2);
+    header(ui, |ui| {
+        ui.weak(format!("{} blocks", units::count(recording.blocks.len() as u64)));
+        if left_out > 0 {
+            let text = format!("{} too small to see; zoom in", units::count(left_out as u64));
+            ui.weak(text).on_hover_text("blocks that cover less than a pixel are not drawn");
+        }
+        axis_choice(ui, stage);
+        coloring(ui, stage);
+    });
+    let keys = stage.document.panels.address.colors.as_ref().map(|(_, classes)| {
+        let mut keys = classes.legend(&stage.look, &Moment::default());
+        keys.retain(|key| key.2 != "free");
+        keys
+    });
+    legend(ui, stage, &keys.unwrap_or_default());
+    let name = format!(
+        "Address against time: {} blocks over {} events",
+        units::count(recording.blocks.len() as u64),
+        units::count(recording.events.len() as u64)
+    );
+    let canvas = Canvas::new(ui, stage, View::AddressTime, &name);
+    draw(ui, stage, &canvas);
+}
+
+fn prepare(stage: &mut Stage<'_>) {
+    let document = &mut *stage.document;
+    let recording = Arc::as_ptr(&document.recording);
+    let panel = &mut document.panels.address;
+    if panel.order.as_ref().is_none_or(|(known, _)| *known != recording) {
+        panel.order = Some((recording, Order::of(&document.recording)));
+    }
+    let key = (recording, document.sight.coloring, document.sight.focus());
+    if panel.colors.as_ref().is_none_or(|(known, _)| *known != key) {
+        // Classes of the fullest moment hold for the whole run.
+        let peak = Moment::of(&document.recording, document.recording.peak());
+        let mut classes = Classes::of(&document.recording, &peak, key.1, key.2);
+        if key.1 == Coloring::Age {
+            classes = Classes::of(&document.recording, &peak, Coloring::Size, key.2);
+        }
+        panel.colors = Some((key, classes));
+    }
+}
+
+fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas) {
+    move_span(stage, canvas);
+    let (recording, look) = (Arc::clone(&stage.document.recording), stage.look);
+    let Some((_, order)) = stage.document.panels.address.order.take() else { return };
+    let area = Rect::from_min_max(
+        pos2(canvas.rect.left() + LEFT, canvas.rect.top() + 12.0),
+        pos2(canvas.rect.right() - 8.0, canvas.rect.bottom() - BELOW),
+    );
+    let sight = stage.document.sight;
+    let whole = (0.0, order.total.max(1) as f64 * 1.01);
+    let mut chart = AddressTime {
+        order: &order,
+        time: TimeScale::new(&recording, sight.axis, sight.span, area.x_range()),
+        area,
+        bytes: sight.addresses.unwrap_or(whole),
+        scale: ui.pixels_per_point(),
+    };
+    move_addresses(stage, canvas, &mut chart, whole);
+    let painter = ui.painter_at(canvas.rect);
+    painter.rect_filled(canvas.rect, 3.0, look.paper);
+    address_axis(&painter, &chart, stage);
+    time_axis(&painter, &look, &chart.time, area);
+    cells(stage, &painter.with_clip_rect(area), &chart);
+    point(stage, canvas, &painter.with_clip_rect(area), &chart);
+    now(ui, stage, canvas, &chart.time, area);
+    stage.document.panels.address.order = Some((Arc::as_ptr(&recording), order));
+}
+
+fn move_addresses(
+    stage: &mut Stage<'_>,
+    canvas: &Canvas,
+    chart: &mut AddressTime<'_>,
+    whole: (f64, f64),
+) {
+    let sight = &mut stage.document.sight;
+    if canvas.fit {
+        sight.addresses = None;
+        chart.bytes = whole;
+    }
+    if !canvas.moved() {
+        return;
+    }
+    let about = chart.start_at(canvas.about.y);
+    let length = (chart.bytes.1 - chart.bytes.0) / canvas.zoom;
+    let length = length.clamp(4096.0_f64.min(whole.1), whole.1 * 1.2);
+    let part = (about - chart.bytes.0) / (chart.bytes.1 - chart.bytes.0).max(1.0);
+    let pan = f64::from(canvas.pan.y / chart.area.height().max(1.0)) * length;
+    let from = (about - part * length + pan).clamp(-length * 0.1, whole.1 - length * 0.9);
+    chart.bytes = (from, from + length);
+    sight.addresses = Some(chart.bytes);
+}
+
+fn address_axis(painter: &egui::Painter, chart: &AddressTime<'_>, stage: &Stage<'_>) {
+    let (look, area) = (stage.look, chart.area);
+    let length = (chart.bytes.1 - chart.bytes.0).max(1.0);
+    let step =
+        units::byte_step(length as u64, (area.height() / 40.0).clamp(1.0, 8.0) as u64) as f64;
+    let mut at = (chart.bytes.0.max(0.0) / step).ceil() * step;
+    while at <= chart.bytes.1.min(chart.order.total as f64) {
+        let y = chart.y_of(at);
+        painter.hline(area.x_range(), y, Stroke::new(1.0, look.grid));
+        let text = units::bytes(at as u64);
+        let font = FontId::proportional(11.5);
+        painter.text(pos2(area.left() - 6.0, y), Align2::RIGHT_CENTER, text, font, look.faint);
+        at += step;
+    }
+}
+
+fn cells(stage: &mut Stage<'_>, painter: &egui::Painter, chart: &AddressTime<'_>) {
+    let Some((color_key, classes)) = &stage.document.panels.address.colors else { return };
+    let area = [chart.area.min.x, chart.area.min.y, chart.area.max.x, chart.area.max.y];
+    let span = chart.time.span;
+    let view = [span.from, span.to, chart.bytes.0, chart.bytes.1].map(f64::to_bits);
+    let axis = chart.time.axis as u32;
+    let key = (*color_key, area.map(f32::to_bits), view, stage.look.dark, axis);
+    let drawn = &stage.document.panels.address.drawn;
+    if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
+        let (cells, left_out) = chart.cells(classes, &stage.look);
+        stage.document.panels.address.drawn = Some((key, Cells::new(cells), left_out));
+    }
+    if let Some((_, cells, _)) = &stage.document.panels.address.drawn {
+        stage.surface.draw(painter, 30, cells);
+    }
+}
+
+fn point(stage: &mut Stage<'_>, canvas: &Canvas, painter: &egui::Painter, chart: &AddressTime<'_>) {
+    let document = &mut *stage.document;
+    let recording = Arc::clone(&document.recording);
+    let outline = |block: u32, stroke: Stroke| {
+        let block = recording.blocks.get(block as usize)?;
+        let rect = chart.rect(block)?.expand(1.0);
+        painter.rect_stroke(rect, 0.0, stroke, StrokeKind::Outside);
+        Some(())
+    };
+    let at = canvas.response.hover_pos().filter(|at| chart.area.contains(*at));
+    if let Some(number) = at.and_then(|at| chart.block_at(at)) {
+        document.hover_next = Some(number);
+        if canvas.response.clicked() {
+            document.sight.selected = Some(Selected::Block(number));
+        }
+        let block = &recording.blocks[number as usize];
+        let text = format!(
+            "{} ({} bytes) at {:#x}\nevents {} to {}, {}\n{}",
+            units::bytes(block.requested),
+            units::count(block.requested),
+            block.address,
+            units::count(u64::from(block.born)),
+            match block.gone {
+                crate::window::model::NEVER => "the end".to_owned(),
+                gone => units::count(u64::from(gone)),
+            },
+            recording.stream(block.stream),
+            recording.site(block)
+        );
+        canvas.response.clone().on_hover_text_at_pointer(text);
+    }
+    if let Some(block) = document.hover {
+        outline(block, Stroke::new(1.5, stage.look.ink));
+    }
+    if let Some(Selected::Block(block)) = document.sight.selected {
+        outline(block, Stroke::new(2.5, stage.look.select));
+    }
+}

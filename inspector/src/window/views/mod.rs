@@ -1,0 +1,174 @@
+//! The views, one file each: they read the document, draw it and say what was done to it.
+
+mod address_time;
+mod budget;
+mod canvas;
+mod compaction;
+mod details;
+mod diff;
+mod explain;
+mod flame;
+mod groups;
+mod heap_map;
+mod leaks;
+mod rows;
+mod streams;
+mod table;
+mod timeline;
+mod whatif;
+
+use std::sync::Arc;
+
+use egui::{RichText, Ui};
+
+use super::commands::Command;
+use super::document::Document;
+use super::model::Recording;
+use super::paint::{Look, Surface};
+use super::view::View;
+
+/// What a view gets to work with.
+pub struct Stage<'a> {
+    /// The file shown.
+    pub document: &'a mut Document,
+    /// All open files, for comparisons.
+    pub open: &'a [Arc<Recording>],
+    /// Colours.
+    pub look: Look,
+    /// What cells are drawn on.
+    pub surface: &'a mut Surface,
+    /// Commands for the view that is in use: pans and zooms.
+    pub asked: &'a [Command],
+    /// The view that is in use.
+    pub active: &'a mut View,
+    /// Whether nothing is to slide.
+    pub still: bool,
+    /// Commands that buttons in views give.
+    pub commands: &'a mut Vec<Command>,
+}
+
+/// What views keep.
+#[derive(Default)]
+pub struct Panels {
+    heap: heap_map::HeapPanel,
+    address: address_time::AddressPanel,
+    time: timeline::TimePanel,
+    streams: streams::StreamPanel,
+    /// The tables.
+    pub tables: rows::Tables,
+    flame: flame::FlamePanel,
+    diff: diff::DiffPanel,
+    leaks: leaks::LeaksPanel,
+    explain: explain::ExplainPanel,
+    whatif: whatif::WhatifPanel,
+    compaction: compaction::CompactionPanel,
+}
+
+impl Panels {
+    /// Drops what was worked out from a recording that has been replaced.
+    pub fn forget(&mut self) {
+        self.heap = heap_map::HeapPanel::default();
+        self.address = address_time::AddressPanel::default();
+        self.time = timeline::TimePanel::default();
+        self.streams = streams::StreamPanel::default();
+        self.flame.forget();
+        self.tables.forget();
+    }
+
+    /// Whether a thread works for a view.
+    pub fn is_busy(&mut self) -> bool {
+        self.leaks.is_busy() || self.explain.is_busy() || self.whatif.is_busy()
+    }
+}
+
+/// Draws a view.
+pub fn show(view: View, ui: &mut Ui, stage: &mut Stage<'_>) {
+    match view {
+        View::HeapMap => heap_map::show(ui, stage),
+        View::AddressTime => address_time::show(ui, stage),
+        View::Timeline => timeline::show(ui, stage),
+        View::Streams => streams::show(ui, stage),
+        View::Compaction => compaction::show(ui, stage),
+        View::Allocations => rows::show(ui, stage, rows::Kind::Allocations),
+        View::Segments => rows::show(ui, stage, rows::Kind::Segments),
+        View::Sites => rows::show(ui, stage, rows::Kind::Sites),
+        View::Events => rows::show(ui, stage, rows::Kind::Events),
+        View::Flame => flame::show(ui, stage),
+        View::Diff => diff::show(ui, stage),
+        View::Leaks => leaks::show(ui, stage),
+        View::Explain => explain::show(ui, stage),
+        View::Whatif => whatif::show(ui, stage),
+        View::Budget => budget::show(ui, stage),
+        View::Details => details::show(ui, stage),
+    }
+}
+
+/// A line of figures or choices above a view; wraps in narrow windows.
+fn header(ui: &mut Ui, contents: impl FnOnce(&mut Ui)) {
+    ui.horizontal_wrapped(contents);
+    ui.add_space(2.0);
+}
+
+/// A figure in binary units with the exact bytes on hover.
+fn bytes(ui: &mut Ui, look: &Look, what: &str, bytes: u64) -> egui::Response {
+    let text = format!("{what} {}", crate::units::bytes(bytes));
+    let mut job = egui::text::LayoutJob::default();
+    let font = egui::TextStyle::Body.resolve(ui.style());
+    let style = |color| egui::TextFormat::simple(font.clone(), color);
+    job.append(what, 0.0, style(look.faint));
+    job.append(&crate::units::bytes(bytes), 5.0, style(look.ink));
+    let shown = ui.add(egui::Label::new(job).sense(egui::Sense::hover()));
+    let exact = format!("{} bytes", crate::units::count(bytes));
+    shown.accessible_name(text).on_hover_text(exact)
+}
+
+/// A page that says what would fill it.
+fn empty(ui: &mut Ui, title: &str, text: &str) {
+    ui.add_space((ui.available_height() * 0.28).min(140.0));
+    ui.vertical_centered(|ui| {
+        ui.set_max_width(460.0_f32.min(ui.available_width() - 16.0));
+        ui.label(RichText::new(title).heading());
+        ui.add_space(4.0);
+        ui.label(RichText::new(text).weak());
+    });
+}
+
+/// A page that says that something is being worked out.
+fn waiting(ui: &mut Ui, text: &str) {
+    ui.add_space((ui.available_height() * 0.28).min(140.0));
+    ui.vertical_centered(|ui| {
+        ui.spinner();
+        ui.label(RichText::new(text).weak());
+    });
+    ui.request_repaint_after(std::time::Duration::from_millis(100));
+}
+
+/// A colour and what it means; the pattern is drawn too.
+fn legend(
+    ui: &mut Ui,
+    stage: &mut Stage<'_>,
+    keys: &[((egui::Color32, egui::Color32), super::paint::Pattern, String)],
+) {
+    use super::paint::{Cell, Cells};
+    let small = egui::FontId::proportional(11.5);
+    let mut swatches = Vec::new();
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing = egui::vec2(4.0, 3.0);
+        for (colors, pattern, text) in keys {
+            ui.horizontal(|ui| {
+                let (rect, _) =
+                    ui.allocate_exact_size(egui::vec2(15.0, 11.0), egui::Sense::hover());
+                swatches.push(Cell::new(rect, *colors, *pattern));
+                ui.label(RichText::new(text).font(small.clone()));
+                ui.add_space(7.0);
+            });
+        }
+    });
+    stage.surface.draw(ui.painter(), 1, &Cells::new(swatches.clone()));
+    for cell in swatches {
+        let [left, top, right, bottom] = cell.rect;
+        let rect = egui::Rect::from_min_max([left, top].into(), [right, bottom].into());
+        let edge = egui::Stroke::new(0.8, stage.look.faint);
+        ui.painter().rect_stroke(rect, 1.0, edge, egui::StrokeKind::Inside);
+    }
+}
