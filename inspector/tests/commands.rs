@@ -13,6 +13,8 @@ fn terrane() -> Command {
     for name in ["DEVICE", "CAPACITY", "SCALE", "POLICY", "QUIET"] {
         command.env_remove(format!("TERRANE_{name}"));
     }
+    // With a display `terrane FILE` opens a window.
+    command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
     command
 }
 

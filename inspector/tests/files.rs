@@ -15,6 +15,7 @@ fn terrane() -> Command {
     for name in ["DEVICE", "CAPACITY", "SCALE", "POLICY"] {
         command.env_remove(format!("TERRANE_{name}"));
     }
+    command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
     command.current_dir(data()).env("TERRANE_QUIET", "1");
     command
 }

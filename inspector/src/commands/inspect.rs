@@ -15,7 +15,7 @@ pub struct Args {
     /// Recordings to open.
     #[arg(value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Draw a picture into this file instead of opening a window.
+    /// Draw a picture into this file (`-` for the output stream) instead of opening a window.
     #[arg(long, value_name = "PNG", value_hint = ValueHint::FilePath)]
     pub screenshot: Option<PathBuf>,
     /// The view in the picture; without it, the whole window.
@@ -110,6 +110,11 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
         },
     };
     let picture = window::picture(&wanted)?;
+    if target.as_os_str() == "-" {
+        use std::io::Write as _;
+        std::io::stdout().lock().write_all(&picture)?;
+        return Ok(());
+    }
     let fresh = target.with_extension(format!("{}.new", std::process::id()));
     std::fs::write(&fresh, picture)
         .and_then(|()| std::fs::rename(&fresh, target))

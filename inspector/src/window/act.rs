@@ -58,6 +58,7 @@ impl Inspector {
             Command::ThemeLight => self.settings.theme = Theme::Light,
             Command::ThemeDark => self.settings.theme = Theme::Dark,
             Command::ReducedMotion => self.settings.reduced_motion = !self.settings.reduced_motion,
+            Command::ClearSelection if self.help => self.help = false,
             Command::Larger => self.rescale(self.settings.scale + 0.1),
             Command::Smaller => self.rescale(self.settings.scale - 0.1),
             Command::NormalSize => self.rescale(1.0),

@@ -110,8 +110,7 @@ impl Inspector {
                 let height = (ctx.content_rect().height() - 140.0).max(120.0);
                 ScrollArea::vertical().max_height(height).show(ui, |ui| self.keys(ui));
             });
-        let escape = ctx.input(|input| input.key_pressed(Key::Escape));
-        self.help = open && !escape;
+        self.help = open;
     }
 
     fn keys(&self, ui: &mut Ui) {

@@ -13,6 +13,8 @@ use super::{
 
 /// PyTorch rounds every request up to a multiple of this.
 const ROUNDING: u64 = 512;
+/// From here on our own files keep what pages hold, apart from the segments that show them.
+const PAGES: u64 = 1 << 60;
 
 /// Makes a recording of the device with the longest history, or of the first with segments.
 pub fn from_snapshot(read: Read, path: &Path) -> Recording {
@@ -22,11 +24,14 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         |history| history.device,
     );
     let mut places = Places::default();
+    let is_pytorch = read.format.is_pytorch();
+    let rounding = if is_pytorch { ROUNDING } else { 1 };
     let (events, blocks) = match history {
-        Some(history) => with_history(snapshot, history, &mut places),
+        Some(history) => with_history(snapshot, history, rounding, &mut places),
         None => (Vec::new(), at_dump(snapshot, device, &mut places)),
     };
-    let segments = segments(snapshot, device, history);
+    let mut segments = segments(snapshot, device, history);
+    segments.retain(|segment| segment.address < PAGES);
     let failures = failures(snapshot, history, &mut places);
     places.seal();
     let mut notes = read.lacks.clone();
@@ -35,7 +40,7 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         path: path.to_owned(),
         kind: read.format.describe(),
-        addresses: Addresses::Recorded,
+        addresses: if is_pytorch { Addresses::Recorded } else { Addresses::Own },
         series: Series::of(&events, &blocks, &segments),
         streams: stream_names(&snapshot.streams),
         notes,
@@ -52,6 +57,7 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
 fn with_history(
     snapshot: &Snapshot,
     history: &History,
+    rounding: u64,
     places: &mut Places,
 ) -> (Vec<EventRow>, Vec<BlockRow>) {
     let earlier = history.gaps.earlier_blocks as usize;
@@ -75,7 +81,7 @@ fn with_history(
         };
         BlockRow {
             address: origin.address,
-            bytes: life.bytes.next_multiple_of(ROUNDING),
+            bytes: life.bytes.next_multiple_of(rounding),
             requested: life.bytes,
             born: life.alloc as u32 + 1,
             freed: after(life.requested),

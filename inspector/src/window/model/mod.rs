@@ -225,7 +225,8 @@ pub fn build(
     if let Some(dump) = &read.dump {
         return from_dump(dump, path);
     }
-    if read.format.is_pytorch() {
+    let placed = read.history(None).is_some_and(|h| h.blocks.iter().any(|b| b.address != 0));
+    if read.format.is_pytorch() || placed {
         return from_snapshot(read, path);
     }
     from_trace(read, path, progress)

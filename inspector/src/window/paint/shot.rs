@@ -138,8 +138,8 @@ fn by_cpu(
     let (width, height) = (shot.size.0 as usize, shot.size.1 as usize);
     let mut canvas = Canvas { width, height, pixels: vec![paper; width * height] };
     raster.draw(&mut canvas, meshes, shot.scale);
-    let bytes = canvas.pixels.iter().flat_map(|pixel| pixel.to_array()).collect();
-    encode(shot.size, bytes)
+    let bytes: Vec<u8> = canvas.pixels.iter().flat_map(|pixel| pixel.to_array()).collect();
+    encode(shot.size, &bytes)
 }
 
 fn by_gpu(
@@ -192,7 +192,7 @@ fn by_gpu(
     renderer.render(&mut pass, meshes, &screen);
     drop(pass);
     state.queue.submit(buffers.into_iter().chain(once(encoder.finish())));
-    encode(shot.size, read_back(state, &texture, shot.size)?)
+    encode(shot.size, &read_back(state, &texture, shot.size)?)
 }
 
 fn target(state: &egui_wgpu::RenderState, (width, height): (u32, u32)) -> Result<wgpu::Texture> {
@@ -244,10 +244,16 @@ fn read_back(
     Ok(rows.flat_map(|pixels| &pixels[..width as usize * 4]).copied().collect())
 }
 
-/// A PNG of opaque pixels.
-fn encode((width, height): (u32, u32), mut rgba: Vec<u8>) -> Result<Vec<u8>> {
-    rgba.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
-    let size = tiny_skia::IntSize::from_wh(width, height).context("the picture has no size")?;
-    let map = tiny_skia::Pixmap::from_vec(rgba, size).context("the picture's size")?;
-    map.encode_png().context("encoding the picture")
+/// A PNG of opaque pixels, as small as can be: pictures of windows go into manuals and mails.
+fn encode((width, height): (u32, u32), rgba: &[u8]) -> Result<Vec<u8>> {
+    let rgb: Vec<u8> = rgba.chunks_exact(4).flat_map(|pixel| &pixel[..3]).copied().collect();
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_compression(png::Compression::Best);
+    encoder.set_adaptive_filter(png::AdaptiveFilterType::Adaptive);
+    let mut writer = encoder.write_header().context("encoding the picture")?;
+    writer.write_image_data(&rgb).context("encoding the picture")?;
+    writer.finish().context("encoding the picture")?;
+    Ok(bytes)
 }
