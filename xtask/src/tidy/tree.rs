@@ -41,6 +41,8 @@ impl Rust {
 pub struct Tree {
     pub files: Vec<Source>,
     pub rust: Vec<Rust>,
+    /// Files that are no text (pictures, recordings): only their paths matter.
+    pub others: Vec<String>,
     /// Rust files that do not parse.
     pub unreadable: Vec<Finding>,
 }
@@ -52,9 +54,14 @@ impl Tree {
         let names = shell::output(&mut shell::command("git", &args))?;
         let mut tree = Self::default();
         for name in names.split('\0').filter(|name| !name.is_empty()) {
-            // Deleted but not yet committed, or not text: nothing to check.
-            let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
-            tree.add(name, text);
+            match std::fs::read_to_string(root.join(name)) {
+                Ok(text) => tree.add(name, text),
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    tree.others.push(name.to_owned());
+                }
+                // Deleted but not yet committed: nothing to check.
+                Err(_) => {}
+            }
         }
         Ok(tree)
     }
@@ -93,6 +100,7 @@ impl Tree {
     /// Whether a file, or a folder with a file in it, is at that path.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
-        self.files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
+        let paths = self.files.iter().map(|file| &file.path).chain(&self.others);
+        paths.into_iter().any(|known| known == path || known.starts_with(&folder))
     }
 }
