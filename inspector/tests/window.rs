@@ -1,7 +1,7 @@
 //! The real window, with real key and mouse events, on a display that nobody sees.
 
 #![cfg(feature = "gui")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

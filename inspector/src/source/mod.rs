@@ -23,7 +23,7 @@ pub use terrane::{Choice, Opened, survey};
 #[cfg(all(test, feature = "gui"))]
 pub use watch::WatchedSegment;
 #[cfg(feature = "gui")]
-pub use watch::{Watched, WatchedBlock, watch_demo};
+pub use watch::{Watched, WatchedBlock, Wish, watch_demo};
 
 /// Opens a device.
 ///

@@ -4,9 +4,11 @@ use std::num::NonZeroU64;
 
 use anyhow::{Context as _, Result};
 use terrane_core::Allocator;
+use terrane_core::compact::{Goal, Limits};
 use terrane_trace::replay::Options;
 
 use super::{BUILT_IN, Choice};
+use crate::window::{PassNote, Refusal};
 
 /// The heap at one look.
 pub struct Watched {
@@ -20,6 +22,16 @@ pub struct Watched {
     pub blocks: Vec<WatchedBlock>,
     /// Streams there are.
     pub streams: u32,
+    /// The pass of compaction that was made just before.
+    pub pass: Option<PassNote>,
+}
+
+/// What whoever looks wants next.
+pub struct Wish {
+    /// Go on replaying.
+    pub go_on: bool,
+    /// Move live blocks together first.
+    pub compact: bool,
 }
 
 /// A segment.
@@ -51,15 +63,15 @@ pub struct WatchedBlock {
 /// Sizes are divided by this on a device whose memory is real.
 const REAL_SCALE: NonZeroU64 = NonZeroU64::new(256).unwrap();
 
-/// Replays the workload that is built in on a device and calls `look` so many times; it returns
-/// false to end the run. Gives one sentence about the run.
+/// Replays the workload that is built in on a device and calls `look` so many times; what it
+/// returns says how to go on. Gives one sentence about the run.
 ///
 /// # Errors
 /// A name that no device answers to; the device's.
 pub fn watch_demo(
     device: &str,
     looks: usize,
-    look: &mut dyn FnMut(Watched) -> bool,
+    look: &mut dyn FnMut(Watched) -> Wish,
 ) -> Result<String> {
     let choice: Choice = device.parse()?;
     let opened = super::open(&choice)?;
@@ -76,7 +88,13 @@ pub fn watch_demo(
         let at = replay.position();
         let time_us = events[at - 1].time_us - events[0].time_us;
         let done = at as f64 / events.len() as f64;
-        if !look(seen(replay.allocator(), done, time_us)) {
+        let mut wish = look(seen(replay.allocator(), done, time_us));
+        if wish.compact {
+            let pass = compact(replay.allocator())?;
+            let after = seen(replay.allocator(), done, time_us);
+            wish = look(Watched { pass: Some(pass), ..after });
+        }
+        if !wish.go_on {
             return Ok(format!("The run was stopped after {at} of {} events.", events.len()));
         }
     }
@@ -92,9 +110,29 @@ pub fn watch_demo(
     ))
 }
 
+/// Moves live blocks together until at most a twentieth of the free bytes is outside the largest
+/// hole, and tells what was done.
+fn compact(alloc: &Allocator) -> Result<PassNote> {
+    let report = alloc.compact(Goal::Fragmentation { below: 0.05 }, Limits::NONE)?;
+    let refused = report.refused.iter().map(|(why, refused)| Refusal {
+        why: why.text().to_owned(),
+        blocks: refused.blocks,
+        bytes: refused.bytes,
+    });
+    let text = format!(
+        "{} blocks, {} moved by {}; largest hole {} before and {} after",
+        report.moves,
+        crate::units::bytes(report.bytes),
+        if report.by_kernel > 0 { "kernel" } else { "copy" },
+        crate::units::bytes(report.largest_free.0),
+        crate::units::bytes(report.largest_free.1)
+    );
+    Ok(PassNote { at: 0, refused: refused.collect(), text })
+}
+
 fn seen(alloc: &Allocator, done: f64, time_us: u64) -> Watched {
     let mut watched =
-        Watched { done, time_us, segments: Vec::new(), blocks: Vec::new(), streams: 0 };
+        Watched { done, time_us, segments: Vec::new(), blocks: Vec::new(), streams: 0, pass: None };
     for segment in alloc.snapshot().segments {
         let number = segment.space.0;
         watched.segments.push(WatchedSegment { number, bytes: segment.bytes });

@@ -31,8 +31,10 @@ impl Inspector {
         match command {
             Command::Open => self.choose_file(ctx),
             Command::OpenPath => self.typed_path = Some(String::new()),
-            Command::RunDemo => self.start_run(ctx, "sim"),
-            Command::RunDemoOn => self.start_run(ctx, "host"),
+            Command::RunDemo => self.start_run(ctx, "sim", false),
+            Command::RunDemoOn => self.start_run(ctx, "host", false),
+            Command::RunCompacting => self.start_run(ctx, "sim:slabs", true),
+            Command::CompactNow => self.run.iter().for_each(Run::compact),
             Command::StopRun => self.run.iter().for_each(Run::stop),
             Command::CloseFile => self.close(),
             Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
@@ -116,13 +118,13 @@ impl Inspector {
         self.settings.scale = ((scale * 10.0).round() / 10.0).clamp(0.5, 3.0);
     }
 
-    fn start_run(&mut self, ctx: &Context, device: &str) {
+    fn start_run(&mut self, ctx: &Context, device: &str, compacts: bool) {
         if self.run.is_some() {
             let text = "A run is under way; stop it first (File, Stop the run).".to_owned();
             self.notices.push(Notice { text, is_error: true });
             return;
         }
-        self.run = Some(Run::start(ctx, device));
+        self.run = Some(Run::start(ctx, device, compacts));
     }
 
     fn close(&mut self) {

@@ -226,6 +226,7 @@ impl Inspector {
         let Some(document) = self.documents.get_mut(self.current) else { return };
         egui::CentralPanel::default().show(ui, |ui| {
             super::bars::caption(ui, document, view);
+            document.panels.compaction.shown_done = 0.5;
             let mut stage = Stage {
                 document,
                 open: &open,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use egui::Context;
 
 use super::model::{Recording, Watch};
-use crate::source::{self, Watched};
+use crate::source::{self, Watched, Wish};
 
 /// A run under way.
 pub struct Run {
@@ -19,9 +19,19 @@ pub struct Run {
     pub document: Option<usize>,
     latest: Arc<Mutex<Option<Arc<Recording>>>>,
     stop: Arc<AtomicBool>,
+    compact: Arc<AtomicBool>,
     outcome: Receiver<Result<String, String>>,
 }
 
+/// How the window steers a run.
+struct Control {
+    stop: Arc<AtomicBool>,
+    compact: Arc<AtomicBool>,
+    compacts: bool,
+}
+
+/// Passes of compaction in a run that compacts by itself.
+const PASSES: f64 = 12.0;
 /// Seconds that the demo takes: time to look.
 const SECONDS: f64 = 15.0;
 /// Time between two recordings handed to the window.
@@ -30,29 +40,37 @@ const BETWEEN: Duration = Duration::from_millis(250);
 const LOOKS: usize = 1500;
 
 impl Run {
-    /// Starts the demo's workload on a device.
-    pub fn start(ctx: &Context, device: &str) -> Self {
+    /// Starts the demo's workload on a device; if it `compacts`, live blocks are moved together
+    /// now and then.
+    pub fn start(ctx: &Context, device: &str, compacts: bool) -> Self {
         let latest = Arc::new(Mutex::new(None));
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, outcome) = channel();
-        let (slot, ended, waker) = (Arc::clone(&latest), Arc::clone(&stop), ctx.clone());
+        let compact = Arc::new(AtomicBool::new(false));
+        let (slot, waker) = (Arc::clone(&latest), ctx.clone());
+        let control = Control { stop: Arc::clone(&stop), compact: Arc::clone(&compact), compacts };
         let name = device.to_owned();
         std::thread::spawn(move || {
             let hand_over = |recording: Recording| {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(recording));
                 waker.request_repaint();
             };
-            let result = replay(&name, &ended, hand_over);
+            let result = replay(&name, &control, hand_over);
             // The window may be gone.
             let _ = sender.send(result.map_err(|error| format!("{error:#}")));
             waker.request_repaint();
         });
-        Self { device: device.to_owned(), document: None, latest, stop, outcome }
+        Self { device: device.to_owned(), document: None, latest, stop, compact, outcome }
     }
 
     /// Asks the run to end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for a pass of compaction now.
+    pub fn compact(&self) {
+        self.compact.store(true, Ordering::Relaxed);
     }
 
     /// What it recorded since it was asked last.
@@ -79,12 +97,13 @@ impl Drop for Run {
 
 fn replay(
     device: &str,
-    stop: &AtomicBool,
+    control: &Control,
     hand_over: impl Fn(Recording),
 ) -> anyhow::Result<String> {
     let mut watch = Watch::new(&format!("{} on {device}", source::BUILT_IN));
     let start = Instant::now();
     let mut handed = Instant::now();
+    let mut passes = 0;
     let report = source::watch_demo(device, LOOKS, &mut |look: Watched| {
         watch.look(&look);
         if handed.elapsed() >= BETWEEN {
@@ -93,7 +112,11 @@ fn replay(
         }
         let due = Duration::from_secs_f64(SECONDS * look.done);
         std::thread::sleep(due.saturating_sub(start.elapsed()).min(BETWEEN));
-        !stop.load(Ordering::Relaxed)
+        let tenth = (look.done * PASSES) as u32;
+        let due = control.compacts && tenth > passes && look.pass.is_none();
+        passes = passes.max(tenth);
+        let asked = control.compact.swap(false, Ordering::Relaxed);
+        Wish { go_on: !control.stop.load(Ordering::Relaxed), compact: due || asked }
     })?;
     hand_over(watch.recording());
     Ok(report)

@@ -51,6 +51,8 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
         segments,
         failures: Vec::new(),
         moves: Vec::new(),
+        passes: Vec::new(),
+        is_live: false,
         streams: vec!["no stream".to_owned()],
         places,
         notes: vec![

@@ -49,6 +49,8 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         segments,
         failures,
         moves: Vec::new(),
+        passes: Vec::new(),
+        is_live: false,
         places,
         facts: Some(Facts(read)),
     }

@@ -71,6 +71,8 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
         segments,
         failures: Vec::new(),
         moves: Vec::new(),
+        passes: Vec::new(),
+        is_live: false,
         places,
         facts: Some(Facts(read)),
     }

@@ -7,6 +7,7 @@ mod lives;
 mod moment;
 mod moves;
 mod places;
+mod plan;
 mod series;
 mod watch;
 
@@ -15,8 +16,9 @@ use from_snapshot::from_snapshot;
 use from_trace::from_trace;
 pub use lives::Lives;
 pub use moment::{Moment, Part, PartState};
-pub use moves::{Shift, largest_hole_after};
+pub use moves::{PassNote, Refusal, Shift, largest_hole_after};
 pub use places::{Places, short as short_site};
+pub use plan::{Aim, Planned, plan_for};
 pub use series::{Column, Series};
 pub use watch::Watch;
 
@@ -189,6 +191,10 @@ pub struct Recording {
     pub failures: Vec<Failure>,
     /// Blocks that changed their place, in order.
     pub moves: Vec<Move>,
+    /// What passes of compaction told about themselves.
+    pub passes: Vec<PassNote>,
+    /// Whether it is a run that may go on.
+    pub is_live: bool,
     /// Names of streams.
     pub streams: Vec<String>,
     /// Call stacks and sites.
@@ -247,6 +253,8 @@ impl Recording {
             segments,
             failures: Vec::new(),
             moves: Vec::new(),
+            passes: Vec::new(),
+            is_live: false,
             streams: vec!["stream 0".to_owned()],
             places: Places::of_sites(vec!["site".to_owned()]),
             notes: Vec::new(),

@@ -18,12 +18,34 @@ pub struct Shift {
     pub bytes: u64,
 }
 
+/// Blocks that did not move, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// In words.
+    pub why: String,
+    /// How many.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What a pass of compaction told about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassNote {
+    /// Events before its end.
+    pub at: u32,
+    /// What did not move.
+    pub refused: Vec<Refusal>,
+    /// In a sentence.
+    pub text: String,
+}
+
 /// Events that a move takes in a recording: it is at its new place, and gone from its old one.
 const EVENTS: u32 = 3;
 
 impl Recording {
     /// Passes of moves, each as the moments before and after it.
-    pub fn passes(&self) -> Vec<Range<u32>> {
+    pub fn move_ranges(&self) -> Vec<Range<u32>> {
         let mut passes: Vec<Range<u32>> = Vec::new();
         for one in &self.moves {
             match passes.last_mut() {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::{
-    Addresses, BlockRow, EventOp, EventRow, Move, NEVER, Places, PoolKind, Recording, SegmentRow,
-    Series,
+    Addresses, BlockRow, EventOp, EventRow, Move, NEVER, PassNote, Places, PoolKind, Recording,
+    SegmentRow, Series,
 };
 use crate::source::Watched;
 
@@ -17,6 +17,7 @@ pub struct Watch {
     blocks: Vec<BlockRow>,
     segments: Vec<SegmentRow>,
     moves: Vec<Move>,
+    passes: Vec<PassNote>,
     sites: Places,
     streams: u32,
     /// Live blocks by handle: index into `blocks`, and the look that saw it last.
@@ -38,6 +39,7 @@ impl Watch {
             blocks: Vec::new(),
             segments: Vec::new(),
             moves: Vec::new(),
+            passes: Vec::new(),
             sites: Places::default(),
             streams: 0,
             live: HashMap::new(),
@@ -57,6 +59,10 @@ impl Watch {
             self.block(look.time_us, block);
         }
         self.vanished(look.time_us);
+        if let Some(pass) = &look.pass {
+            let at = self.events.len() as u32;
+            self.passes.push(PassNote { at, ..pass.clone() });
+        }
         self.streams = self.streams.max(look.streams);
     }
 
@@ -163,6 +169,8 @@ impl Watch {
             segments: self.segments.clone(),
             failures: Vec::new(),
             moves: self.moves.clone(),
+            passes: self.passes.clone(),
+            is_live: true,
             streams: (0..self.streams.max(1)).map(|stream| format!("stream {stream}")).collect(),
             places: Places::of_sites(self.sites.sites.clone()),
             series: Series::of(&self.events, &self.blocks, &self.segments),
@@ -198,6 +206,7 @@ mod tests {
             segments: vec![WatchedSegment { number: 0, bytes: 1 << 20 }],
             blocks: blocks.iter().map(block).collect(),
             streams: 1,
+            pass: None,
         }
     }
 

@@ -20,6 +20,7 @@ pub fn data(name: &str) -> PathBuf {
 
 pub const OOM: &str = "snapshots/unet_multires.oom.pickle.gz";
 pub const LEAK: &str = "snapshots/leak_accumulating.frames.pickle.gz";
+pub const FRAGMENTED: &str = "snapshots/leak_fragmenting.frames.pickle.gz";
 pub const STREAMS: &str = "traces/multistream.native.csv.gz";
 
 /// A window with a file of `tests/data` in it.

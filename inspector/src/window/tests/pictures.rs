@@ -12,7 +12,7 @@ const PAGES: [(View, &str, &str); 16] = [
     (View::AddressTime, OOM, "Address against time: 6,103 blocks over 17,961 events"),
     (View::Timeline, OOM, "Timeline: 17,961 events, peak active 17.8 GiB"),
     (View::Streams, STREAMS, "Lanes of "),
-    (View::Compaction, OOM, "No moves"),
+    (View::Compaction, FRAGMENTED, "largest hole before"),
     (View::Allocations, OOM, "249 rows"),
     (View::Segments, OOM, "49 rows"),
     (View::Sites, OOM, "workloads.py:87 forward"),

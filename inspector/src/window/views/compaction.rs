@@ -6,9 +6,14 @@ use egui::{Rect, Shape, Stroke, StrokeKind, Ui, pos2};
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
-use super::{Stage, bytes, empty, header, legend};
-use crate::window::layout::{Camera, Classes, Grid, Sums, heap_scene};
-use crate::window::model::{Moment, PoolKind, Recording, Shift, largest_hole_after};
+use super::{Stage, bytes, empty, header, legend, waiting};
+use crate::units;
+use crate::window::commands::Command;
+use crate::window::job::Job;
+use crate::window::layout::{Camera, Classes, Coloring, Grid, Sums, heap_scene};
+use crate::window::model::{
+    Aim, Moment, Planned, PoolKind, Recording, Refusal, Shift, largest_hole_after, plan_for,
+};
 use crate::window::paint::{Cell, Cells, Pattern};
 use crate::window::view::View;
 
@@ -17,16 +22,36 @@ use crate::window::view::View;
 pub struct CompactionPanel {
     /// The pass shown, counted from the first; without one, the one at or after the moment.
     pass: Option<usize>,
+    /// Plan here rather than show recorded moves.
+    planning: bool,
+    aim: Option<Aim>,
+    plan: Job<Planned>,
+    planned_for: Option<(*const Moment, Aim)>,
+    shown_for: Option<(*const Moment, Aim)>,
     /// Moves done; the fraction is the one under way.
     done: f32,
     playing: bool,
+    /// The share of a new plan's moves that are shown done, for pictures that do not play.
+    pub shown_done: f32,
     /// Moves per second.
     speed: Option<f32>,
     camera: Option<Camera>,
     drawn: Option<(Key, Cells)>,
 }
 
-type Key = (*const Recording, usize, [u32; 4], [u64; 3], bool);
+impl CompactionPanel {
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.plan.poll();
+        self.plan.is_running()
+    }
+
+    fn rewind(&mut self) {
+        (self.done, self.playing) = (0.0, false);
+    }
+}
+
+type Key = (*const Recording, u32, [u32; 4], [u64; 3], bool, Coloring);
 
 /// Moves per second, unless chosen otherwise.
 const SPEED: f32 = 4.0;
@@ -35,46 +60,170 @@ const SPEED: f32 = 4.0;
 struct Pass {
     before: Arc<Moment>,
     moves: Vec<Shift>,
+    refused: Vec<Refusal>,
+    text: String,
 }
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let recording = Arc::clone(&stage.document.recording);
-    let passes = recording.passes();
-    if passes.is_empty() {
-        let text = "No block was moved in this recording. PyTorch and other allocators never \
-            move live blocks; Terrane's own runs do once compaction is on.";
-        empty(ui, "No moves", text);
+    if stage.document.moment.parts.is_empty() {
+        let text = "No segment exists at this moment. Press 1 to go to the peak.";
+        empty(ui, "Nothing to move", text);
         return;
     }
-    let at = stage.document.sight.at;
-    let near = passes.iter().position(|pass| pass.end >= at).unwrap_or(passes.len() - 1);
-    let number = stage.document.panels.compaction.pass.unwrap_or(near).min(passes.len() - 1);
-    let range = &passes[number];
-    let before = Arc::new(Moment::of(&recording, range.start));
-    let moves = recording.shifts(&before, range);
-    let pass = Pass { before, moves };
-    controls(ui, stage, &pass, (number, passes.len()));
-    map(ui, stage, &recording, &pass, number);
+    let ranges = recording.move_ranges();
+    if ranges.is_empty() {
+        stage.document.panels.compaction.planning = true;
+    }
+    source(ui, stage, ranges.len());
+    let planning = stage.document.panels.compaction.planning;
+    let pass =
+        if planning { planned(ui, stage) } else { Some(recorded(ui, stage, &recording, &ranges)) };
+    let Some(pass) = pass else {
+        waiting(ui, "planning…");
+        return;
+    };
+    refusals(ui, &pass);
+    if pass.moves.is_empty() {
+        empty(ui, "Nothing moves", &pass.text);
+        return;
+    }
+    controls(ui, stage, &pass);
+    map(ui, stage, &recording, &pass);
 }
 
-fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, (number, passes): (usize, usize)) {
+/// Recorded passes, or a plan for this moment.
+fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) {
+    let largest = stage.document.moment.largest_free;
+    let failed = stage.document.recording.failures.last().map(|failure| failure.bytes);
+    header(ui, |ui| {
+        let panel = &mut stage.document.panels.compaction;
+        let before = panel.planning;
+        ui.add_enabled_ui(passes > 0, |ui| {
+            ui.selectable_value(&mut panel.planning, false, format!("{passes} recorded passes"));
+        });
+        ui.selectable_value(&mut panel.planning, true, "plan here")
+            .on_hover_text("what Terrane's planner would move in this heap");
+        if panel.planning {
+            let room = failed.unwrap_or(largest.saturating_mul(2)).next_multiple_of(1 << 21);
+            let aims = [Aim::Room(room), Aim::Release, Aim::Tidy];
+            let aim = panel.aim.get_or_insert(if failed.is_some() { aims[0] } else { aims[2] });
+            let shown = egui::ComboBox::from_id_salt("goal")
+                .selected_text(format!("goal: {}", aim.text()))
+                .width(230.0)
+                .show_ui(ui, |ui| {
+                    for choice in aims {
+                        ui.selectable_value(aim, choice, choice.text());
+                    }
+                });
+            shown.response.accessible_name("goal");
+        }
+        if panel.planning != before {
+            panel.rewind();
+        }
+        if stage.document.recording.is_live {
+            let tip = "move the live blocks of the run together at once";
+            if ui.button("Compact now").on_hover_text(tip).clicked() {
+                stage.commands.push(Command::CompactNow);
+                stage.document.panels.compaction.planning = false;
+                stage.document.panels.compaction.pass = None;
+            }
+        }
+    });
+}
+
+fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
+    let moment = Arc::clone(&stage.document.moment);
+    let panel = &mut stage.document.panels.compaction;
+    let aim = panel.aim.unwrap_or(Aim::Tidy);
+    let key = (Arc::as_ptr(&moment), aim);
+    if panel.planned_for != Some(key) && !panel.plan.is_running() {
+        panel.planned_for = Some(key);
+        panel.rewind();
+        let heap = Arc::clone(&moment);
+        panel.plan = Job::start(ui.ctx(), move || plan_for(&heap, aim));
+    }
+    let plan = panel.plan.poll()?.clone();
+    if panel.shown_for != Some(key) {
+        panel.shown_for = Some(key);
+        panel.done = (plan.moves.len() as f32 * panel.shown_done).floor();
+    }
+    let text = match (plan.met, plan.reachable) {
+        (true, _) => "The goal is met already: nothing has to move.",
+        (_, false) => "The goal cannot be met by moving blocks here.",
+        _ => "A plan: nothing was moved in this recording.",
+    };
+    Some(Pass { before: moment, moves: plan.moves, refused: plan.refused, text: text.to_owned() })
+}
+
+fn recorded(
+    ui: &mut Ui,
+    stage: &mut Stage<'_>,
+    recording: &Recording,
+    ranges: &[std::ops::Range<u32>],
+) -> Pass {
+    let at = stage.document.sight.at;
+    let near = ranges.iter().rposition(|pass| pass.start <= at).unwrap_or(0);
+    let panel = &mut stage.document.panels.compaction;
+    let mut number = panel.pass.unwrap_or(near).min(ranges.len() - 1);
+    header(ui, |ui| {
+        if ui.add_enabled(number > 0, egui::Button::new("◀ pass")).clicked() {
+            number -= 1;
+            panel.pass = Some(number);
+            panel.rewind();
+        }
+        ui.label(format!("pass {} of {}", number + 1, ranges.len()));
+        if ui.add_enabled(number + 1 < ranges.len(), egui::Button::new("pass ▶")).clicked() {
+            number += 1;
+            panel.pass = Some(number);
+            panel.rewind();
+        }
+        let note = recording.passes.iter().find(|note| note.at >= ranges[number].end);
+        if let Some(note) = note {
+            ui.weak(&note.text);
+        }
+    });
+    let range = &ranges[number];
+    let before = Arc::new(Moment::of(recording, range.start));
+    let moves = recording.shifts(&before, range);
+    let note = recording.passes.iter().find(|note| note.at >= range.end);
+    let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
+    let text = "The moves of this pass went to segments that did not exist before it.".to_owned();
+    Pass { before, moves, refused, text }
+}
+
+fn refusals(ui: &mut Ui, pass: &Pass) {
+    if pass.refused.is_empty() {
+        return;
+    }
+    header(ui, |ui| {
+        ui.weak("did not move:");
+        for refusal in &pass.refused {
+            let text = format!(
+                "{} blocks ({}) {}",
+                units::count(refusal.blocks),
+                units::bytes(refusal.bytes),
+                refusal.why
+            );
+            ui.label(text);
+        }
+    });
+}
+
+fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass) {
     let look = stage.look;
     let count = pass.moves.len();
     let moved: u64 = pass.moves.iter().map(|shift| shift.bytes).sum();
     let gained = largest_hole_after(&pass.before, &pass.moves);
+    let planning = stage.document.panels.compaction.planning;
     header(ui, |ui| {
-        let panel = &mut stage.document.panels.compaction;
-        if ui.add_enabled(number > 0, egui::Button::new("◀ pass")).clicked() {
-            (panel.pass, panel.done) = (Some(number - 1), 0.0);
-        }
-        ui.label(format!("pass {} of {passes}", number + 1));
-        if ui.add_enabled(number + 1 < passes, egui::Button::new("pass ▶")).clicked() {
-            (panel.pass, panel.done) = (Some(number + 1), 0.0);
-        }
-        bytes(ui, &look, "moved", moved);
+        bytes(ui, &look, if planning { "to move" } else { "moved" }, moved);
         bytes(ui, &look, "largest hole before", pass.before.largest_free);
         bytes(ui, &look, "after", gained);
         coloring(ui, stage);
+        if planning {
+            ui.weak(&pass.text);
+        }
     });
     header(ui, |ui| {
         let still = stage.still;
@@ -95,12 +244,13 @@ fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, (number, passes): (
         let speed = panel.speed.get_or_insert(SPEED);
         let slider = egui::Slider::new(speed, 0.5..=200.0).logarithmic(true).text("moves a second");
         ui.add(slider);
-        ui.spacing_mut().slider_width = (ui.available_width() - 130.0).clamp(60.0, 600.0);
-        let slider = egui::Slider::new(&mut panel.done, 0.0..=count as f32).show_value(false);
-        ui.add(slider).accessible_name("moves done");
         ui.weak(format!("{} of {count} moves", panel.done.floor()));
         advance(ui, panel, count, still);
     });
+    ui.spacing_mut().slider_width = (ui.available_width() - 12.0).max(60.0);
+    let done = &mut stage.document.panels.compaction.done;
+    let slider = egui::Slider::new(done, 0.0..=count as f32).show_value(false);
+    ui.add(slider).accessible_name("moves done");
 }
 
 fn advance(ui: &Ui, panel: &mut CompactionPanel, count: usize, still: bool) {
@@ -120,15 +270,16 @@ fn advance(ui: &Ui, panel: &mut CompactionPanel, count: usize, still: bool) {
     }
 }
 
-fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass, number: usize) {
+fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let look = stage.look;
     let (coloring, focus) = (stage.document.sight.coloring, stage.document.sight.focus());
     let classes = Classes::of(recording, &pass.before, coloring, focus);
     let mut keys = classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
-    keys.push(((look.select, look.select), Pattern::Solid, "moving".to_owned()));
+    let going = "outlined: still to move, to the dot".to_owned();
+    keys.push(((look.select, look.select), Pattern::Solid, going));
     legend(ui, stage, &keys);
-    let name = format!("Compaction: {} moves in pass {}", pass.moves.len(), number + 1);
+    let name = format!("Compaction: {} moves", pass.moves.len());
     let canvas = Canvas::new(ui, stage, View::Compaction, &name);
     let scale = ui.pixels_per_point();
     let area = canvas.rect.shrink(4.0);
@@ -151,7 +302,7 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass, n
     painter.rect_filled(canvas.rect, 3.0, look.paper);
     let camera = [grid.camera.per_row, grid.camera.origin, grid.camera.scroll].map(f64::to_bits);
     let corners = [area.min.x, area.min.y, area.max.x, area.max.y].map(f32::to_bits);
-    let key = (std::ptr::from_ref(recording), number, corners, camera, look.dark);
+    let key = (std::ptr::from_ref(recording), pass.before.at, corners, camera, look.dark, coloring);
     let clipped = painter.with_clip_rect(area);
     if stage.document.panels.compaction.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
         let sums = Sums::of(&pass.before.parts, total, |index| {
@@ -172,6 +323,9 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass, n
     clipped.extend(moving.2);
 }
 
+/// Moves to come that are drawn at most.
+const ARROWS: usize = 40;
+
 /// Ghosts at old places, blocks at new ones, and the one that slides.
 fn moved_cells(
     stage: &Stage<'_>,
@@ -184,6 +338,17 @@ fn moved_cells(
     let done = stage.document.panels.compaction.done;
     let (whole, part) = (done.floor() as usize, if stage.still { 0.0 } else { done.fract() });
     let (mut cells, mut outlined, mut arrows) = (Vec::new(), Vec::new(), Vec::new());
+    // What is still to move: where it is, and which way it goes.
+    for shift in pass.moves.iter().skip(whole).take(ARROWS) {
+        let from = bounds(grid.rects(shift.from, shift.bytes));
+        let to = bounds(grid.rects(shift.to, shift.bytes));
+        if let (Some(from), Some(to)) = (from, to) {
+            outlined.push(from);
+            let line = Stroke::new(1.0, look.select.gamma_multiply(0.7));
+            arrows.push(Shape::line_segment([from.center(), to.center()], line));
+            arrows.push(Shape::circle_filled(to.center(), 2.5, look.select));
+        }
+    }
     for (number, shift) in pass.moves.iter().enumerate().take(whole + usize::from(part > 0.0)) {
         let Some(block) = recording.blocks.get(shift.block as usize) else { continue };
         let color = classes.paint(&look, classes.class(block, PoolKind::Unknown)).0.0;

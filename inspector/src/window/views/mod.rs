@@ -61,7 +61,8 @@ pub struct Panels {
     leaks: leaks::LeaksPanel,
     explain: explain::ExplainPanel,
     whatif: whatif::WhatifPanel,
-    compaction: compaction::CompactionPanel,
+    /// Moves.
+    pub compaction: compaction::CompactionPanel,
 }
 
 impl Panels {
@@ -77,7 +78,10 @@ impl Panels {
 
     /// Whether a thread works for a view.
     pub fn is_busy(&mut self) -> bool {
-        self.leaks.is_busy() || self.explain.is_busy() || self.whatif.is_busy()
+        self.leaks.is_busy()
+            || self.explain.is_busy()
+            || self.whatif.is_busy()
+            || self.compaction.is_busy()
     }
 }
 
