@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use terrane_core::point::StreamId;
-use terrane_core::{Allocator, Config, Error, Raw};
+use terrane_core::{Allocator, Config, Error, Handle, Raw};
 use terrane_cuda::CudaDevice;
 
 /// The handle of the calling thread's default stream: it means another stream on each thread.
@@ -64,6 +64,14 @@ impl CudaRaw {
     /// [`Error::UnknownAddress`] for what was not handed out here, or was freed.
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
         self.raw.free(address)
+    }
+
+    /// The handle of a live block.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`].
+    pub fn handle(&self, address: u64) -> Result<Handle, Error> {
+        self.raw.handle(address)
     }
 
     /// Says that `stream` uses a block of another stream: its free waits for all that `stream` has

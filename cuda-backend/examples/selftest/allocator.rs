@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use serde_json::json;
+use terrane_core::compact::{Goal, Limits};
 use terrane_core::device::{Compute, CopyOp, Device, StreamId};
 use terrane_core::{Allocator, Config, Limit, Raw, Request, Wait};
 use terrane_cuda::{CudaDevice, Options};
@@ -18,7 +19,7 @@ pub const CHECKS: [Check; 4] = [
     ("allocator: a hit and its free make no driver call", hits),
     ("allocator: two devices of one process keep apart", apart),
     ("allocator: addresses serve a program's own streams by PyTorch's rules", addresses),
-    ("allocator: a graph replays after other memory was trimmed and made anew", graph),
+    ("allocator: a graph replays after other memory was moved, trimmed and made anew", graph),
 ];
 
 /// A device of its own, to be shared with allocators.
@@ -157,17 +158,34 @@ fn graph(setup: &Setup) -> Outcome {
         })?;
         let owner = owner.ok_or("the capture has no graph")?;
         let region = |place, seed| terrane_core::device::Region { place, bytes, seed };
+        let mut moved = 0;
         for round in 0..12 {
-            // Other memory comes, is used, goes and is given back to the driver.
-            let others = (1..6)
-                .map(|n| alloc.buffer(&Request::new(n * bytes, stream)))
+            // Other memory comes, is used, moves, goes and is given back to the driver.
+            let mut others = (1..16)
+                .map(|_| alloc.buffer(&Request::new(bytes, stream)))
                 .collect::<Result<Vec<_>, _>>()?;
-            for other in &others {
-                device.fill_pattern(stream, &[region(place(&alloc, other.handle())?, 999)])?;
+            for (seed, other) in (100..).zip(&others) {
+                device.fill_pattern(stream, &[region(place(&alloc, other.handle())?, seed)])?;
             }
-            drop(others);
             device.fill_pattern(stream, &[region(from, round)])?;
             wait_on(&device, device.mark(stream)?)?;
+            let mut seed = 99;
+            let mut kept = Vec::new();
+            others.retain(|_| {
+                seed += 1;
+                kept.push(seed);
+                seed % 3 == 0
+            });
+            kept.retain(|seed| seed % 3 == 0);
+            moved += alloc.compact(Goal::Release { bytes: u64::MAX }, Limits::NONE)?.bytes;
+            for (&seed, other) in kept.iter().zip(&others) {
+                let ticket =
+                    device.verify(stream, &[region(place(&alloc, other.handle())?, seed)])?;
+                wait_on(&device, ticket.point)?;
+                let wrong = device.take_report(ticket)?;
+                ensure!(wrong == [0], "round {round}: block {seed}: {wrong:?} words differ");
+            }
+            drop(others);
             alloc.trim(0)?;
             captured.launch(raw)?;
             let ticket = device.verify(stream, &[region(to, round)])?;
@@ -183,6 +201,6 @@ fn graph(setup: &Setup) -> Outcome {
         alloc.trim(0)?;
         let left = alloc.stats().reserved.current;
         ensure!(left == 0, "{left} bytes stayed after the graph was released");
-        Ok(json!({ "rounds": 12 }))
+        Ok(json!({ "rounds": 12, "moved_bytes": moved }))
     })
 }
