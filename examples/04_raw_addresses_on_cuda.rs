@@ -1,7 +1,7 @@
 //! 04: blocks by address, as a plug-in for a CUDA framework hands them out.
 //!
-//! The framework keeps raw pointers and streams. It asks for memory on a stream, may use it there at
-//! once, says which other streams use it, and frees it without waiting for anything. Run:
+//! The framework keeps raw pointers and streams. It asks for memory on a stream, may use it there
+//! at once, says which other streams use it, and frees it without waiting for anything. Run:
 //! `cargo run --example 04_raw_addresses_on_cuda`. Where there is no CUDA it exits with 77.
 
 use terrane::{Choice, Config, CudaRaw, Device, Slice, StreamSpec};

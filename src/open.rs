@@ -53,6 +53,18 @@ impl Opened {
         Ok(alloc)
     }
 
+    /// Loads what the device would load at its first work, such as built-in kernels.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn prepare(&self) -> Result<(), DeviceError> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.cuda {
+            return device.prepare();
+        }
+        Ok(())
+    }
+
     /// What the device's calls cost: measured now on CUDA, at opening on Vulkan, elsewhere what the
     /// device says of itself.
     ///

@@ -133,14 +133,16 @@ pub(crate) fn caps(
     let total = driver.device_memory(device)?;
     let grid = |attribute| driver.attribute(attribute, device).map(i32::unsigned_abs);
     let guarded = options.guard;
+    let granularity = if guarded { GUARD_GRANULARITY } else { PLAIN_GRANULARITY };
     Ok(Caps {
         heaps: vec![
             Heap { total, device_local: true },
             Heap { total: crate::host::host_memory().0, device_local: false },
         ],
         classes: classes(details),
-        plain_granularity: if guarded { GUARD_GRANULARITY } else { PLAIN_GRANULARITY },
-        max_plain_bytes: total,
+        plain_granularity: granularity,
+        // A card's size need not be a multiple: an H200's is not.
+        max_plain_bytes: total / granularity * granularity,
         max_memory_objects: u64::MAX,
         plain_base_align: Align::new(GUARD_GRANULARITY).unwrap_or_default(),
         binding_align: Align::new(16).unwrap_or_default(),

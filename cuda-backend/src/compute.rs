@@ -230,6 +230,18 @@ fn ticket_of(ran: (SyncPoint, Option<Ticket>)) -> Result<Ticket, DeviceError> {
     ran.1.ok_or(DeviceError::InvalidCall("a report without results"))
 }
 
+impl CudaDevice {
+    /// Loads the built-in kernels now rather than at their first use: where the driver has not
+    /// compiled them before on this machine, that takes some 200 ms.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn prepare(&self) -> Result<(), DeviceError> {
+        let _entered = self.inner.enter()?;
+        self.inner.builtin().map(drop)
+    }
+}
+
 impl Compute for CudaDevice {
     fn load(&self, source: &KernelSource) -> Result<KernelId, DeviceError> {
         let _ = source;

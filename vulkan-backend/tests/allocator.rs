@@ -12,7 +12,7 @@ use common::{Bench, bench};
 use terrane_core::device::{
     CopyOp, Device, DeviceError, Feature, KernelSource, Region, StreamId, pattern,
 };
-use terrane_core::{Allocator, Buffer, Error, MemoryKind, Request, Slice};
+use terrane_core::{Allocator, Buffer, Config, Error, MemoryKind, Request, Slice};
 
 const MIB: u64 = 1 << 20;
 
@@ -162,10 +162,13 @@ fn large(device: &Bench) -> u64 {
 #[test]
 fn a_large_block_is_filled_moved_and_verified_and_too_large_for_a_kernel_to_bind() {
     let Some(device) = bench() else { return };
-    let alloc = allocator(&device);
+    let bytes = large(&device);
+    // Longer than a memory object may be, it takes several, side by side in a paged segment.
+    let mut config = Config::for_device(device.caps());
+    config.paging = bytes > device.caps().max_plain_bytes;
+    let alloc = Allocator::with_config(Arc::new(device.0.clone()), config).unwrap();
     let compute = device.compute().unwrap();
     let stream = device.stream();
-    let bytes = large(&device);
     println!("a block of {} MiB", bytes / MIB);
     let request = Request::new(bytes, stream);
     let (from, to) = (alloc.buffer(&request).unwrap(), alloc.buffer(&request).unwrap());

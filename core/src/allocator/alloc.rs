@@ -68,9 +68,9 @@ impl Inner {
     ) -> Result<Allocation, Error> {
         let guarded = request.dedicated(true);
         let request = if self.config.guard { &guarded } else { request };
-        let layout = self.layout(request)?;
         let graph = self.graph_of(request.stream)?;
         let paged = self.paged_classes(request.dedicated, request.exportable, graph.is_some());
+        let layout = self.layout(request, paged)?;
         let small_max = self.config.small_max;
         let asked = Asked { request, layout, site, graph, paged, small_max };
         if self.config.guard {
@@ -83,7 +83,7 @@ impl Inner {
         self.finish(&asked, allocation)
     }
 
-    fn layout(&self, request: &Request<'_>) -> Result<Layout, Error> {
+    fn layout(&self, request: &Request<'_>, paged: u32) -> Result<Layout, Error> {
         let caps = self.caps();
         if caps.classes_of(request.kind).next().is_none() {
             return Err(Error::NoSuchKind(request.kind));
@@ -91,7 +91,7 @@ impl Inner {
         if request.usage & !caps.usages != 0 {
             return Err(DeviceError::Unsupported(Feature::Usage).into());
         }
-        let mut layout = request.layout(caps.binding_align, caps.max_plain_bytes)?;
+        let mut layout = request.layout(caps.binding_align, self.longest(request, paged))?;
         if request.dedicated
             && let Some(granularity) = Align::new(caps.plain_granularity)
         {
@@ -103,6 +103,23 @@ impl Inner {
             return Err(Error::OverDeviceLimit { asked, limit });
         }
         Ok(layout)
+    }
+
+    /// The longest block that the request may have: a plain segment's length, or a paged one's.
+    fn longest(&self, request: &Request<'_>, paged: u32) -> u64 {
+        let caps = self.caps();
+        if request.bytes <= caps.max_plain_bytes {
+            return caps.max_plain_bytes;
+        }
+        let mut allowed = allowed_classes(caps, &self.config, request);
+        let pageable = allowed.find(|class| class.0 < 32 && paged >> class.0 & 1 == 1);
+        let heap = pageable.and_then(|id| caps.heaps.get(usize::from(caps.class(id)?.heap.0)));
+        match (caps.paging, heap) {
+            (Some(paging), Some(heap)) => {
+                paging.max_space_bytes.min(heap.total).max(caps.max_plain_bytes)
+            }
+            _ => caps.max_plain_bytes,
+        }
     }
 
     /// The short way: a hole that the stream may use at once.

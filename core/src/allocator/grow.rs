@@ -38,6 +38,11 @@ impl Inner {
         let Some(&class) = self.caps().class(id) else {
             return Err(Error::NoSuchKind(asked.request.kind));
         };
+        let (bytes, limit) = (asked.layout.bytes, self.caps().max_plain_bytes);
+        if bytes > limit {
+            // Only pages could have served it, and they did not.
+            return Err(Error::OverDeviceLimit { asked: bytes, limit });
+        }
         let situation = self.situation(&self.lock(), class);
         let mut refusal = Error::NoSuchKind(asked.request.kind);
         for bytes in segment_sizes(asked.layout, asked.request.dedicated, &situation) {

@@ -135,10 +135,24 @@ fn place(
     Ok(alloc.pin(handle)?.at().place)
 }
 
+/// Words that differ from a region's pattern.
+fn wrong(
+    device: &CudaDevice,
+    stream: StreamId,
+    region: terrane_core::device::Region,
+) -> Result<Vec<u64>, Failure> {
+    let ticket = device.verify(stream, &[region])?;
+    wait_on(device, ticket.point)?;
+    Ok(device.take_report(ticket)?)
+}
+
 fn graph(setup: &Setup) -> Outcome {
     let device = shared(setup)?;
     with_context(&device, || {
-        let alloc = Allocator::new(device.clone())?;
+        // Blocks of plain segments are what moves; with pages there is nothing to move.
+        let mut config = Config::for_device(device.caps());
+        config.paging = false;
+        let alloc = Allocator::with_config(device.clone(), config)?;
         let stream: StreamId = device.create_stream(Default::default())?;
         let raw = raw_of_device(&device, stream)?;
         let bytes = 8 * MIB;
@@ -179,18 +193,13 @@ fn graph(setup: &Setup) -> Outcome {
             kept.retain(|seed| seed % 3 == 0);
             moved += alloc.compact(Goal::Release { bytes: u64::MAX }, Limits::NONE)?.bytes;
             for (&seed, other) in kept.iter().zip(&others) {
-                let ticket =
-                    device.verify(stream, &[region(place(&alloc, other.handle())?, seed)])?;
-                wait_on(&device, ticket.point)?;
-                let wrong = device.take_report(ticket)?;
-                ensure!(wrong == [0], "round {round}: block {seed}: {wrong:?} words differ");
+                let at = region(place(&alloc, other.handle())?, seed);
+                ensure!(wrong(&device, stream, at)? == [0], "round {round}: block {seed} differs");
             }
             drop(others);
             alloc.trim(0)?;
             captured.launch(raw)?;
-            let ticket = device.verify(stream, &[region(to, round)])?;
-            wait_on(&device, ticket.point)?;
-            let wrong = device.take_report(ticket)?;
+            let wrong = wrong(&device, stream, region(to, round))?;
             ensure!(wrong == [0], "round {round}: {wrong:?} words differ");
         }
         wait_on(&device, device.mark(stream)?)?;

@@ -136,7 +136,7 @@ fn fill_the_card() -> Told {
     use std::io::{Read, Write};
     let device = open(Options::default())?;
     let free = device.heap_use(terrane_core::device::HeapId(0))?.free;
-    let mut left = free.saturating_sub(2 << 30) / MIB * MIB;
+    let mut left = free.saturating_sub(2 << 30) / (2 * MIB) * (2 * MIB);
     while left > 0 {
         let bytes = left.min(16 << 30);
         plain_on(&device, DEVICE, bytes)?;

@@ -35,6 +35,9 @@ struct Line {
 /// What a device's calls cost.
 #[derive(Serialize)]
 struct Measured {
+    /// Milliseconds that loading the built-in kernels took before: long where the driver has not
+    /// compiled them yet.
+    loading_ms: f64,
     /// Milliseconds that the measurement took; little where it was made at opening.
     ms: f64,
     /// Why nothing could be measured, if so.
@@ -140,11 +143,17 @@ fn line(choice: &Choice, chosen: bool, check: Option<Duration>, calibrate: bool)
 
 fn measured(opened: &source::Opened) -> Measured {
     let start = Instant::now();
-    let answer = opened.costs();
+    let prepared = opened.prepare();
+    let loading_ms = start.elapsed().as_secs_f64() * 1e3;
+    let start = Instant::now();
+    let answer = prepared.and_then(|()| opened.costs());
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let costs = match answer {
         Ok(costs) => costs,
-        Err(error) => return Measured { ms, error: Some(error.to_string()), calls: Vec::new() },
+        Err(error) => {
+            let error = Some(error.to_string());
+            return Measured { loading_ms, ms, error, calls: Vec::new() };
+        }
     };
     let row =
         |name, cost: terrane_core::device::Line| (name, cost.fixed_ns / 1e3, cost.ns_per_mib / 1e3);
@@ -160,7 +169,7 @@ fn measured(opened: &source::Opened) -> Measured {
     ];
     // Zero says that nobody knows.
     let calls = calls.into_iter().filter(|(_, fixed, per_mib)| fixed + per_mib > 0.0).collect();
-    Measured { ms, error: None, calls }
+    Measured { loading_ms, ms, error: None, calls }
 }
 
 fn capabilities(caps: &Caps) -> Vec<(&'static str, String)> {

@@ -6,7 +6,7 @@ use terrane_core::device::{DeviceError, Feature, HeapId, StreamId};
 use terrane_core::{Error, Limit, MemoryKind, Request, Slice};
 
 use super::allocator;
-use crate::clause::{Clause, Need, Outcome, ensure, equal, fails};
+use crate::clause::{Clause, Need, Outcome, Stop, ensure, equal, fails};
 use crate::rig::Rig;
 
 use Need::HostVisible;
@@ -123,7 +123,7 @@ fn requests(rig: &Rig) -> Outcome {
         let request = Request::new(1, stream).align(align);
         fails(&ask(&request), &Error::BadAlign { align }, "a crooked alignment")?;
     }
-    let limit = rig.caps().max_plain_bytes;
+    let limit = longest(rig, alloc.config().paging)?;
     for asked in [limit + 1, u64::MAX] {
         let expected = Error::OverDeviceLimit { asked, limit };
         fails(&ask(&Request::new(asked, stream)), &expected, "too many bytes")?;
@@ -131,6 +131,16 @@ fn requests(rig: &Rig) -> Outcome {
     ensure!(!Error::ZeroSize.is_transient(), "asking for nothing again can not help");
     equal!(alloc.stats().total.blocks.allocated, 0, "blocks ever made");
     alloc.sound()
+}
+
+/// The longest block: a plain segment's length, or what pages of the heap can make of a space.
+fn longest(rig: &Rig, paging: bool) -> Result<u64, Stop> {
+    let caps = rig.caps();
+    let id = rig.class(MemoryKind::Device)?;
+    let heap = caps.class(id).and_then(|class| caps.heaps.get(usize::from(class.heap.0)));
+    let pages = caps.paging.filter(|p| paging && p.classes >> id.0 & 1 == 1);
+    let paged = pages.zip(heap).map_or(0, |(p, heap)| p.max_space_bytes.min(heap.total));
+    Ok(paged.max(caps.max_plain_bytes))
 }
 
 fn double_free(rig: &Rig) -> Outcome {

@@ -223,18 +223,21 @@ impl Inner {
     }
 
     /// Takes memory objects for pages from the budget: one for each page where a page is a whole
-    /// object, else one for all.
+    /// object, else as few as the device's largest object allows.
     fn take_objects(
         &self,
         state: &mut State,
         heap: crate::device::HeapId,
         creates: &[u64],
     ) -> Result<Vec<u64>, Error> {
-        let objects: Vec<u64> = if self.pages_are_objects() {
-            creates.to_vec()
-        } else {
-            Some(creates.iter().sum()).filter(|&bytes| bytes > 0).into_iter().collect()
-        };
+        let most = if self.pages_are_objects() { 0 } else { self.caps().max_plain_bytes };
+        let mut objects: Vec<u64> = Vec::with_capacity(1);
+        for &page in creates {
+            match objects.last_mut() {
+                Some(object) if *object + page <= most => *object += page,
+                _ => objects.push(page),
+            }
+        }
         for (at, &bytes) in objects.iter().enumerate() {
             if let Err(error) = state.budget.take(heap, bytes) {
                 objects[..at].iter().for_each(|&bytes| state.budget.give(heap, bytes));

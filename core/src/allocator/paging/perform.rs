@@ -105,14 +105,16 @@ impl Inner {
         for &bytes in &job.taken {
             made.objects.push(paging.create(job.class, bytes, false)?);
         }
-        let whole = self.pages_are_objects();
-        let (mut backings, mut offset) = (Vec::with_capacity(job.creates.len()), 0);
-        for (at, &bytes) in job.creates.iter().enumerate() {
-            let object = if whole { made.objects.get(at) } else { made.objects.first() };
-            let Some(&object) = object else { break };
-            let object_bytes = if whole { bytes } else { job.taken[0] };
-            let from = if whole { 0 } else { offset };
-            backings.push(Backing { object, object_bytes, offset: from, bytes });
+        // The objects were cut so that the pages fill them one after the other.
+        let mut objects = made.objects.iter().zip(&job.taken);
+        let (mut current, mut offset) = (objects.next(), 0);
+        let mut backings = Vec::with_capacity(job.creates.len());
+        for &bytes in &job.creates {
+            if current.is_some_and(|(_, &object_bytes)| offset + bytes > object_bytes) {
+                (current, offset) = (objects.next(), 0);
+            }
+            let Some((&object, &object_bytes)) = current else { break };
+            backings.push(Backing { object, object_bytes, offset, bytes });
             offset += bytes;
         }
         Ok(backings)
