@@ -126,6 +126,9 @@ pub struct ReplayArgs {
     /// Do not fill and verify blocks, even on a device that computes.
     #[arg(long)]
     pub no_contents: bool,
+    /// Record the allocator into this file; `terrane FILE` reads it.
+    #[arg(long, value_name = "FILE", env = "TERRANE_RECORD", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
     /// Check the allocator's invariants every N events.
     #[arg(long, value_name = "N")]
     pub check_every: Option<NonZeroU64>,

@@ -12,7 +12,7 @@ const OOM: &str = "snapshots/unet_multires.oom.pickle.gz";
 /// The program, run in tests/data so that its output names files as written here.
 fn terrane() -> Command {
     let mut command = Command::cargo_bin("terrane").unwrap();
-    for name in ["DEVICE", "CAPACITY", "SCALE", "POLICY"] {
+    for name in ["DEVICE", "CAPACITY", "SCALE", "POLICY", "RECORD"] {
         command.env_remove(format!("TERRANE_{name}"));
     }
     command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
@@ -385,4 +385,58 @@ fn the_report_needs_nothing_beside_it_and_can_hide_names() {
     for name in ["workloads", "group_norm", "unet"] {
         assert!(!page.contains(name), "{name}");
     }
+}
+
+#[test]
+fn a_replay_is_recorded_and_every_command_reads_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("replay.terrane").display().to_string();
+    let recorded = trace("resnet50_amp");
+    let output = terrane().args(["replay", &recorded]).env("TERRANE_RECORD", &out).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let info = json(&["info", &out]);
+    let device = &info["files"][0]["devices"][0];
+    assert_eq!(info["files"][0]["format"], "terrane");
+    assert_eq!(device["peak_requested"], 6_057_040_912_u64);
+    assert_eq!(device["peak_reserved"], report["peak_reserved"]);
+    let found = json(&["peak", &out]);
+    let site = found["rows"][0]["site"].as_str().unwrap();
+    assert!(site.contains("engine.rs:"), "the line that asked: {site}");
+    for command in [
+        &["timeline"][..],
+        &["leaks"],
+        &["why", "5"],
+        &["whatif", "--model", "pytorch"],
+        &["tune"],
+        &["check", "--max-failures", "0"],
+        &["explain"],
+    ] {
+        let args = [&command[..1], &[out.as_str()], &command[1..]].concat();
+        shown(&args);
+    }
+    let again = json(&["whatif", &out, "--model", "pytorch"]);
+    assert_eq!(again["peak_reserved"], 7_295_991_808_u64, "the same requests in the same order");
+    let picture = shown(&["export", &out, "--format", "svg", "-o", "-"]);
+    assert!(picture.contains("as recorded"));
+    shown(&["export", &out, "--format", "pytorch-json", "-o", &format!("{out}.json")]);
+    assert_eq!(json(&["peak", &format!("{out}.json")])["bytes"], found["bytes"]);
+}
+
+#[test]
+fn predictions_are_what_was_measured_on_the_card() {
+    // Peaks of the same program under each line, run on an H200: docs/diagnosis.md.
+    let file = snapshot("unet_random");
+    for (model, measured) in [
+        ("pytorch", 36_867_932_160_u64),
+        ("pytorch-expandable", 23_702_011_904),
+        ("pytorch:roundup_power2_divisions=8", 31_438_405_632),
+    ] {
+        let found = json(&["whatif", &file, "--allocator", model]);
+        assert_eq!(found["peak_reserved"], measured, "{model}");
+    }
+    let tuned = json(&["tune", &file]);
+    assert_eq!(tuned["line"], "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    assert_eq!(tuned["peak_reserved"], 23_702_011_904_u64);
 }

@@ -26,9 +26,11 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     options.guard = args.guard;
     let name = source::name_of(&args.file);
     let replay = source::replay(&opened, &name, &trace, &options)?;
+    let recorder = source::record(replay.allocator(), args.record.as_deref())?;
     let bar = progress::bar(quiet, "replaying", trace.events().len() as u64);
     let outcome = replay.run_with(&mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
+    source::recorded(recorder, quiet)?;
     let report = outcome.map_err(as_input)?;
     let text = if args.json {
         serde_json::to_string(&report)?

@@ -10,12 +10,14 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use terrane_core::Allocator;
+use terrane_trace::file::Recorder;
 use terrane_trace::recording::{Recording, open_recording};
 use terrane_trace::replay::{Options, Replay, ReplayError, Target};
 use terrane_trace::{Limits, Trace, open_csv, read_csv};
 
 use crate::exit::BadInput;
-use crate::progress;
+use crate::{progress, units};
 
 pub use check::{Check, checks};
 pub use snapshot::segments;
@@ -63,6 +65,37 @@ pub fn replay<'a>(
     let replay = Replay::new(name, trace, target, options).map_err(as_input)?;
     opened.charge(replay.allocator()).context("memory that the device holds for itself")?;
     Ok(replay)
+}
+
+/// Records an allocator into `path`, or into the file that TERRANE_RECORD names, if one is given.
+///
+/// # Errors
+/// The file can not be made.
+pub fn record(alloc: &Allocator, path: Option<&Path>) -> Result<Option<Recorder>> {
+    let recorder = match path {
+        Some(path) => terrane::record(alloc, path).map(Some),
+        None => terrane::record_from_env(alloc),
+    };
+    let name =
+        path.map_or_else(|| terrane::RECORD_VARIABLE.to_owned(), |p| p.display().to_string());
+    Ok(recorder.map_err(|error| BadInput(format!("{name}: {error}")))?)
+}
+
+/// Ends a recording and says where it is.
+///
+/// # Errors
+/// The system's, from any write.
+pub fn recorded(recorder: Option<Recorder>, quiet: bool) -> Result<()> {
+    let Some(recorder) = recorder else { return Ok(()) };
+    let path = recorder.path().display().to_string();
+    let summary = recorder.finish().with_context(|| format!("writing {path}"))?;
+    let (events, bytes) = (units::count(summary.events), units::bytes(summary.bytes));
+    progress::note(quiet, &format!("recorded: {path} ({events} events, {bytes})"));
+    if summary.dropped > 0 {
+        let dropped = units::count(summary.dropped);
+        progress::note(quiet, &format!("{dropped} events were lost: writing did not keep up"));
+    }
+    Ok(())
 }
 
 /// A replay's error; [`BadInput`] where other options would help.
