@@ -2,7 +2,8 @@
 //!
 //! This package opens devices of any backend ([`devices`], [`open`]) and re-exports the allocator
 //! ([`Allocator`]). Features: `cuda` and `vulkan` (both on by default; neither needs a toolkit to
-//! build, their drivers are loaded at run time), `record` (traces).
+//! build, their drivers are loaded at run time), `record` (traces), `live`
+//! (looking on while a program runs).
 //!
 //! ```
 //! use terrane::{Allocator, Choice, Request, StreamSpec};
@@ -41,6 +42,8 @@ pub use terrane_core::{
     MemoryKind, Pin, Prefer, Raw, Request, Reuse, Slice, Submission, Tag, Wait,
 };
 
+#[cfg(feature = "live")]
+pub use record::inspect;
 #[cfg(feature = "record")]
 pub use record::{RECORD_VARIABLE, record, record_from_env};
 #[cfg(feature = "cuda")]

@@ -34,20 +34,35 @@ pub const RECORD_VARIABLE: &str = "TERRANE_RECORD";
 /// # Errors
 /// The system's, when the file cannot be made.
 pub fn record(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder> {
+    Recorder::attach(alloc, path.as_ref(), meta(alloc))
+}
+
+/// Shows an allocator to whoever looks on (`terrane top`, the inspector's window) over a local
+/// socket that only this user can reach, until the recorder is finished or dropped. For a file too,
+/// use [`trace::file::Tap`](crate::trace::file::Tap).
+///
+/// # Errors
+/// The system's, when the socket cannot be made.
+#[cfg(feature = "live")]
+pub fn inspect(alloc: &Allocator) -> io::Result<Recorder> {
+    terrane_trace::file::Tap::new(alloc, meta(alloc)).socket().start()
+}
+
+/// Where an allocator's events come from.
+fn meta(alloc: &Allocator) -> Meta {
     let device = alloc.device();
     let info = device.info();
     let heaps = device.caps().heaps.iter();
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
-    let meta = Meta {
+    Meta {
         program: program.to_string_lossy().into_owned(),
         allocator: format!("terrane {}", env!("CARGO_PKG_VERSION")),
         device: format!("{}: {}", info.backend, info.name),
         device_bytes: heaps.map(|heap| heap.total).max().unwrap_or(0),
         started_ns: device.now_ns(),
         ..Meta::default()
-    };
-    Recorder::attach(alloc, path.as_ref(), meta)
+    }
 }
 
 /// Records into the file that the environment variable [`RECORD_VARIABLE`] names, if it is set:

@@ -66,6 +66,8 @@ pub enum Command {
     Export(commands::export::Args),
     /// Write one HTML file with the verdict, the picture and the tables.
     Report(commands::report::Args),
+    /// Show the allocators of running programs.
+    Top(commands::top::Args),
     /// Print the lines that make a program record a complete file.
     Howto(commands::howto::Args),
     /// Look at recordings in a window, or draw what it would show into a picture.

@@ -40,7 +40,7 @@ fn scene(recording: &Recording, history: &History, events: usize) -> Result<(lay
 /// The picture's contents after so many events.
 pub fn of(recording: &Recording, history: &History, events: usize) -> Picture {
     let heap = match recording.format {
-        Format::Terrane => heap_by_address(&recording.snapshot, history, events),
+        Format::Terrane => heap_by_address(history, events),
         _ => heap_after(&recording.snapshot, history, events),
     };
     let how = match (recording.format, heap.exact) {

@@ -440,3 +440,25 @@ fn predictions_are_what_was_measured_on_the_card() {
     assert_eq!(tuned["line"], "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
     assert_eq!(tuned["peak_reserved"], 23_702_011_904_u64);
 }
+
+#[test]
+fn top_shows_an_allocator_of_a_running_program() {
+    use terrane_core::device::StreamSpec;
+    let device = terrane_core::device::sim::Sim::cuda().open().shared();
+    let alloc = terrane_core::Allocator::new(device.clone()).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let block = alloc.buffer(&terrane_core::Request::new(3 << 20, stream)).unwrap();
+    let meta = terrane_trace::file::Meta { program: "test".to_owned(), ..Default::default() };
+    let recorder = terrane_trace::file::Tap::new(&alloc, meta).socket().start().unwrap();
+    let own = std::process::id().to_string();
+    let found = json(&["top", "--process", &own]);
+    let line = &found.as_array().unwrap()[0];
+    assert_eq!((&line["program"], &line["blocks"]), (&"test".into(), &1.into()));
+    assert_eq!(line["requested"], 3 << 20);
+    let table = shown(&["top", "--once", "--process", &own]);
+    assert!(table.contains("3 MiB"), "{table}");
+    drop((block, recorder));
+    let output = run(&["top", "--once", "--process", &own]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("terrane::inspect"), "{}", text(&output.stderr));
+}

@@ -19,6 +19,8 @@ pub mod export;
 pub mod file;
 pub mod import;
 mod input;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod model;
 pub mod pickle;
 pub mod recording;

@@ -17,6 +17,7 @@ pub mod report;
 mod shared;
 pub mod sites;
 pub mod timeline;
+pub mod top;
 pub mod tune;
 mod verdict;
 pub mod whatif;
@@ -58,6 +59,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Diff(args) => diff::run(args, cli.quiet),
         Command::Check(args) => check::run(args, cli.quiet),
         Command::Howto(args) => howto::run(args),
+        Command::Top(args) => top::run(args),
         Command::Export(args) => export::run(args, cli.quiet),
         Command::Report(args) => report::run(args, cli.quiet),
         #[cfg(feature = "gui")]

@@ -87,7 +87,7 @@ pub fn record(alloc: &Allocator, path: Option<&Path>) -> Result<Option<Recorder>
 /// The system's, from any write.
 pub fn recorded(recorder: Option<Recorder>, quiet: bool) -> Result<()> {
     let Some(recorder) = recorder else { return Ok(()) };
-    let path = recorder.path().display().to_string();
+    let path = recorder.path().map_or_else(String::new, |path| path.display().to_string());
     let summary = recorder.finish().with_context(|| format!("writing {path}"))?;
     let (events, bytes) = (units::count(summary.events), units::bytes(summary.bytes));
     progress::note(quiet, &format!("recorded: {path} ({events} events, {bytes})"));

@@ -63,18 +63,21 @@ pub fn heap_after(snapshot: &Snapshot, history: &History, events: usize) -> Heap
 /// The heap after `events` events of a history whose addresses are those of its segments, as our
 /// own trace files have them: nothing is rebuilt.
 #[must_use]
-pub fn heap_by_address(snapshot: &Snapshot, history: &History, events: usize) -> Heap {
-    let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
-    for segment in &snapshot.segments {
-        segments.insert(segment.address, segment.total_bytes);
-    }
-    // Back from the end to the moment asked about.
-    for change in history.segments.iter().rev().filter(|c| c.before_event >= events) {
+pub fn heap_by_address(history: &History, events: usize) -> Heap {
+    let mut ranges: BTreeMap<u64, u64> = BTreeMap::new();
+    for change in history.segments.iter().take_while(|change| change.before_event < events) {
+        let (address, bytes) = (change.event.address, change.event.bytes);
         match change.event.op {
-            SegmentOp::Alloc | SegmentOp::Map => _ = segments.remove(&change.event.address),
-            SegmentOp::Free | SegmentOp::Unmap => {
-                segments.insert(change.event.address, change.event.bytes);
-            }
+            SegmentOp::Alloc | SegmentOp::Map => _ = ranges.insert(address, bytes),
+            SegmentOp::Free | SegmentOp::Unmap => _ = ranges.remove(&address),
+        }
+    }
+    // Pages side by side are one segment.
+    let mut segments: Vec<(u64, u64)> = Vec::new();
+    for (start, bytes) in ranges {
+        match segments.last_mut() {
+            Some((first, length)) if *first + *length == start => *length += bytes,
+            _ => segments.push((start, bytes)),
         }
     }
     let mut heap = Heap { exact: true, ..Heap::default() };
@@ -85,7 +88,7 @@ pub fn heap_by_address(snapshot: &Snapshot, history: &History, events: usize) ->
             live.insert(address, (life.bytes, life.stream, block));
         }
     }
-    for (number, (&start, &bytes)) in (0..).zip(&segments) {
+    for (number, (start, bytes)) in (0..).zip(segments) {
         let end = start.saturating_add(bytes);
         let part = |address, bytes, stream, free| PlacedBlock {
             address,

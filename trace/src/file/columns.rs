@@ -4,7 +4,7 @@
 //! its difference from what is expected: the field of the last event about the same block, where
 //! this chunk has one, and otherwise the last event's.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use terrane_core::event::Event;
 
 const COLUMNS: usize = 14;
@@ -32,10 +32,10 @@ struct Expected {
     /// Blocks of this chunk in the order of their first event.
     blocks: Vec<[u64; 8]>,
     /// Handle -> place in `blocks`.
-    places: HashMap<u64, usize>,
+    places: FxHashMap<u64, usize>,
     last_handle: (u32, u32),
     /// Low half of a handle -> its last high half.
-    generations: HashMap<u32, u32>,
+    generations: FxHashMap<u32, u32>,
 }
 
 const PACKED: usize = 2;

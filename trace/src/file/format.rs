@@ -21,6 +21,7 @@ pub(super) const TEXTS: u8 = 2;
 pub(super) const KEYFRAME: u8 = 3;
 pub(super) const EVENTS: u8 = 4;
 pub(super) const INDEX: u8 = 5;
+pub(super) const STATUS: u8 = 6;
 
 /// What stands before a chunk's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,13 +19,19 @@ mod columns;
 mod format;
 mod reader;
 mod recorder;
+mod source;
 mod state;
+#[cfg(feature = "live")]
+mod stream;
 mod texts;
+mod worker;
 mod writer;
 
 pub use format::VERSION;
 pub use reader::{ChunkKind, ChunkRef, Ending, FileError, TraceFile};
-pub use recorder::{ForeignRecorder, Recorder, Summary};
+pub use recorder::{ForeignRecorder, Recorder, Summary, Tap};
 pub use state::{HeapState, LiveBlock, SegmentState};
-pub use texts::{Meta, Text, TextKind};
+#[cfg(feature = "live")]
+pub(crate) use stream::ChunkReader;
+pub use texts::{Meta, Status, Text, TextKind};
 pub use writer::TraceWriter;

@@ -23,6 +23,8 @@ pub enum ChunkKind {
     Events,
     /// The places of all chunks.
     Index,
+    /// Figures at one moment.
+    Status,
     /// Something that this version does not know.
     Unknown,
 }
@@ -49,6 +51,7 @@ impl ChunkRef {
             format::KEYFRAME => ChunkKind::Keyframe,
             format::EVENTS => ChunkKind::Events,
             format::INDEX => ChunkKind::Index,
+            format::STATUS => ChunkKind::Status,
             _ => ChunkKind::Unknown,
         }
     }
@@ -117,6 +120,12 @@ impl TraceFile<BufReader<File>> {
     pub fn open(path: &Path) -> Result<Self, FileError> {
         Self::new(BufReader::new(File::open(path)?))
     }
+}
+
+/// A body unpacked; `None` when its checksum or length is wrong.
+pub(super) fn unpack(header: ChunkHeader, packed: &[u8]) -> Option<Vec<u8>> {
+    let raw = header.fits(packed).then(|| zstd::bulk::decompress(packed, header.raw as usize));
+    raw?.ok().filter(|raw| raw.len() == header.raw as usize)
 }
 
 impl<R: Read + Seek> TraceFile<R> {
@@ -234,12 +243,7 @@ impl<R: Read + Seek> TraceFile<R> {
         }
         let mut packed = vec![0; header.packed as usize];
         self.source.read_exact(&mut packed)?;
-        if !header.fits(&packed) {
-            return Ok(None);
-        }
-        let raw = zstd::bulk::decompress(&packed, header.raw as usize);
-        let raw = raw.ok().filter(|raw| raw.len() == header.raw as usize);
-        Ok(raw.map(|raw| (header, raw)))
+        Ok(unpack(header, &packed).map(|raw| (header, raw)))
     }
 
     fn whole(&mut self, chunk: ChunkRef) -> Result<(ChunkHeader, Vec<u8>), FileError> {

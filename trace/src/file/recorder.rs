@@ -1,17 +1,16 @@
-//! Recorders: a thread that writes what allocators tell.
+//! Recorders: what a program holds while its allocator is recorded.
 
-use super::state::HeapState;
+use super::source::{FeedSource, RingSource};
 use super::texts::{Meta, Text, TextKind};
-use super::writer::{CHUNK_EVENTS, TraceWriter};
-use std::collections::{HashMap, HashSet};
+use super::worker::{Sinks, Worker};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use terrane_core::Allocator;
-use terrane_core::event::{Event, EventKind, RecorderMode};
+use terrane_core::event::{Event, EventKind};
 
 /// What a recorder wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,15 +24,68 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Records an allocator until it is finished or dropped.
+/// Records an allocator, or shows it to whoever looks on, until it is finished or dropped.
 ///
 /// The allocating threads write into the allocator's ring and do nothing else; a thread of the
 /// recorder empties it. What was not written yet is lost when the process is killed: events of
-/// the last quarter of a second.
+/// the last quarter of a second. An allocator has one ring, so one recorder: a [`Tap`] with a file
+/// and a socket serves both.
 #[derive(Debug)]
 pub struct Recorder {
     worker: Worker,
-    path: PathBuf,
+    path: Option<PathBuf>,
+    socket: Option<PathBuf>,
+}
+
+/// What to do with an allocator's events.
+#[derive(Debug)]
+#[must_use = "nothing is recorded before `start`"]
+pub struct Tap<'a> {
+    alloc: &'a Allocator,
+    meta: Meta,
+    path: Option<PathBuf>,
+    is_shown: bool,
+}
+
+impl<'a> Tap<'a> {
+    /// Nothing yet.
+    pub fn new(alloc: &'a Allocator, meta: Meta) -> Self {
+        Self { alloc, meta, path: None, is_shown: false }
+    }
+
+    /// Records into a file.
+    pub fn file(mut self, path: &Path) -> Self {
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// Offers the events on a local socket of this user; see [`crate::live`].
+    #[cfg(feature = "live")]
+    pub fn socket(mut self) -> Self {
+        self.is_shown = true;
+        self
+    }
+
+    /// Begins. The state at this moment is the first thing that is written.
+    ///
+    /// # Errors
+    /// The system's, when the file or the socket cannot be made.
+    pub fn start(self) -> io::Result<Recorder> {
+        let file = self.path.as_deref().map(File::create).transpose()?;
+        #[cfg(feature = "live")]
+        let server = self.is_shown.then(crate::live::Server::open).transpose()?;
+        #[cfg(feature = "live")]
+        let socket = server.as_ref().map(|server| server.path().to_owned());
+        #[cfg(not(feature = "live"))]
+        let socket = None;
+        let sinks = Sinks {
+            file,
+            #[cfg(feature = "live")]
+            server,
+        };
+        let worker = Worker::start(sinks, self.meta, RingSource::new(self.alloc))?;
+        Ok(Recorder { worker, path: self.path, socket })
+    }
 }
 
 /// Records events of an allocator that is not ours: call it where that allocator works.
@@ -55,36 +107,28 @@ pub struct ForeignRecorder {
     feed: Arc<Feed>,
 }
 
-/// Events kept in the allocator's ring until they are written: 16 MiB.
-const RING_EVENTS: u32 = 1 << 18;
-/// Written at least this often while anything happens.
-const WRITE_EVERY: Duration = Duration::from_millis(250);
-const POLL_BUSY: Duration = Duration::from_millis(1);
-const POLL_IDLE: Duration = Duration::from_millis(20);
-/// Chunks of events between two keyframes.
-const KEYFRAME_EVERY: u32 = 32;
 /// Events that a foreign feed holds until they are written.
 const FEED_EVENTS_MAX: usize = 1 << 20;
 
 impl Recorder {
-    /// Begins to record. The state at this moment is the file's first keyframe.
+    /// Begins to record into a file.
     ///
     /// # Errors
     /// The system's, when the file cannot be made.
     pub fn attach(alloc: &Allocator, path: &Path, meta: Meta) -> io::Result<Self> {
-        alloc.set_recorder(RecorderMode::Stream { capacity: RING_EVENTS });
-        let alloc = alloc.clone();
-        let mut early = EarlySites::default();
-        let state = full_state(&alloc, &mut early);
-        let source = RingSource { state, alloc, early, dropped: 0 };
-        let worker = Worker::start(path, meta, source)?;
-        Ok(Self { worker, path: path.to_owned() })
+        Tap::new(alloc, meta).file(path).start()
     }
 
-    /// The file.
+    /// The file, if there is one.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The socket, if there is one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// Ends the recording and the file. Dropping does the same and keeps quiet about errors.
@@ -103,7 +147,8 @@ impl ForeignRecorder {
     /// The system's, when the file cannot be made.
     pub fn create(path: &Path, meta: Meta) -> io::Result<Self> {
         let feed = Arc::new(Feed::new());
-        let worker = Worker::start(path, meta, FeedSource { feed: Arc::clone(&feed) })?;
+        let source = FeedSource { feed: Arc::clone(&feed) };
+        let worker = Worker::start(Sinks::file(path)?, meta, source)?;
         Ok(Self { worker, feed })
     }
 
@@ -158,100 +203,8 @@ impl ForeignRecorder {
     }
 }
 
-/// Where a worker gets events.
-trait Source: Send + 'static {
-    /// The state before the first event.
-    fn state(&self) -> HeapState;
-    /// Appends new events and names. Gives the events lost so far and, when some were lost since
-    /// the last call, the whole state.
-    fn pull(&mut self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> Pulled;
-}
-
-struct Pulled {
-    dropped: u64,
-    state: Option<HeapState>,
-}
-
-struct RingSource {
-    alloc: Allocator,
-    state: HeapState,
-    early: EarlySites,
-    dropped: u64,
-}
-
-/// Sites of blocks that were there when a full state was taken: the allocator tells their texts,
-/// not their numbers.
-#[derive(Default)]
-struct EarlySites {
-    numbers: HashMap<String, u32>,
-    new: Vec<Text>,
-}
-
-impl EarlySites {
-    fn number(&mut self, text: &str) -> u32 {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
-        }
-        let number = EARLY_SITES + self.numbers.len() as u32;
-        self.numbers.insert(text.to_owned(), number);
-        self.new.push(Text { kind: TextKind::Site, number, text: text.to_owned() });
-        number
-    }
-}
-
-impl Source for RingSource {
-    fn state(&self) -> HeapState {
-        self.state.clone()
-    }
-
-    fn pull(&mut self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> Pulled {
-        let before = events.len();
-        let drained = self.alloc.drain_events(events, CHUNK_EVENTS);
-        // What the first state already holds was also recorded between two locks.
-        let known = self.state.sequence;
-        let stale = events[before..].iter().take_while(|event| event.sequence <= known).count();
-        events.drain(before..before + stale);
-        let sites: HashSet<u32> = events[before..].iter().map(Event::site).collect();
-        for number in sites.into_iter().filter(|number| *number != 0) {
-            texts.push(Text { kind: TextKind::Site, number, text: self.alloc.site_text(number) });
-        }
-        let lost = drained.dropped > std::mem::replace(&mut self.dropped, drained.dropped);
-        let state = lost.then(|| {
-            self.state = full_state(&self.alloc, &mut self.early);
-            self.state.clone()
-        });
-        texts.append(&mut self.early.new);
-        Pulled { dropped: drained.dropped, state }
-    }
-}
-
-/// The allocator's blocks and segments as a state.
-fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
-    let snapshot = alloc.snapshot();
-    let mut state = HeapState::default();
-    for segment in &snapshot.segments {
-        let class = segment.class.0;
-        let event = Event::new(EventKind::SegmentEnd).a(segment.space.0).b(segment.bytes);
-        state.apply(&event.of(class, 0), &mut |_| {});
-        for part in &segment.parts {
-            let Some(block) = &part.block else { continue };
-            let site = early.number(&block.site);
-            let event = Event::new(EventKind::Alloc).handle(block.handle.number());
-            let event = event.a(block.requested).b(part.bytes).c(part.offset);
-            let event = event.within(segment.space.0).of(class, block.tag.number());
-            state.apply(&event.on(block.stream.0, site), &mut |_| {});
-        }
-    }
-    state.sequence = snapshot.sequence;
-    state
-}
-
-/// Numbers for sites of blocks that were there before recording began; the allocator's own
-/// numbers never come near.
-const EARLY_SITES: u32 = 1 << 31;
-
 #[derive(Debug)]
-struct Feed {
+pub(super) struct Feed {
     inner: Mutex<FeedInner>,
     start: Instant,
 }
@@ -275,6 +228,14 @@ impl Feed {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         inner
+    }
+
+    /// Moves what came in to the caller; gives the events lost so far.
+    pub(super) fn take(&self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> u64 {
+        let mut inner = self.lock();
+        events.append(&mut inner.events);
+        texts.append(&mut inner.texts);
+        inner.dropped
     }
 }
 
@@ -300,154 +261,5 @@ impl FeedInner {
         }
         (event.sequence, event.time_ns) = (self.sequence, self.now_ns);
         self.events.push(event);
-    }
-}
-
-struct FeedSource {
-    feed: Arc<Feed>,
-}
-
-impl Source for FeedSource {
-    fn state(&self) -> HeapState {
-        HeapState::default()
-    }
-
-    fn pull(&mut self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> Pulled {
-        let mut inner = self.feed.lock();
-        events.append(&mut inner.events);
-        texts.append(&mut inner.texts);
-        // Nobody can be asked for the state of an allocator that is not ours.
-        Pulled { dropped: inner.dropped, state: None }
-    }
-}
-
-/// The thread that writes.
-#[derive(Debug)]
-struct Worker {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<io::Result<Summary>>>,
-}
-
-impl Worker {
-    fn start(path: &Path, mut meta: Meta, source: impl Source) -> io::Result<Self> {
-        meta.process = std::process::id();
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        meta.started_us = u64::try_from(since.as_micros()).unwrap_or(0);
-        let mut writer = TraceWriter::new(File::create(path)?, &meta)?;
-        let state = source.state();
-        writer.keyframe(&state)?;
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let told = Arc::clone(&stop);
-        let mut work = Work {
-            source,
-            writer,
-            state,
-            events: Vec::new(),
-            texts: Vec::new(),
-            known: HashSet::new(),
-            dropped: 0,
-            chunks: 0,
-            written: Instant::now(),
-        };
-        let thread = std::thread::Builder::new().name("terrane-record".to_owned());
-        let thread = thread.spawn(move || work.run(&told).and_then(|()| work.end()))?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-
-    fn finish(&mut self) -> io::Result<Summary> {
-        let Some(thread) = self.thread.take() else { return Ok(Summary::default()) };
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the recorder's thread ended")))
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Whoever wants to know calls `finish`.
-        let _ = self.finish();
-    }
-}
-
-struct Work<S> {
-    source: S,
-    writer: TraceWriter<File>,
-    state: HeapState,
-    events: Vec<Event>,
-    texts: Vec<Text>,
-    known: HashSet<(TextKind, u32)>,
-    dropped: u64,
-    chunks: u32,
-    written: Instant,
-}
-
-impl<S: Source> Work<S> {
-    fn run(&mut self, stop: &(Mutex<bool>, Condvar)) -> io::Result<()> {
-        loop {
-            let before = self.events.len();
-            self.pull()?;
-            let taken = self.events.len() - before;
-            let due = self.written.elapsed() >= WRITE_EVERY && !self.events.is_empty();
-            if self.events.len() >= CHUNK_EVENTS || due {
-                self.write()?;
-            }
-            if taken >= CHUNK_EVENTS / 2 {
-                continue;
-            }
-            let wait = if taken > 0 { POLL_BUSY } else { POLL_IDLE };
-            let stopped = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let (stopped, _) =
-                stop.1.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner);
-            if *stopped {
-                return Ok(());
-            }
-        }
-    }
-
-    fn pull(&mut self) -> io::Result<()> {
-        let pulled = self.source.pull(&mut self.events, &mut self.texts);
-        self.dropped = pulled.dropped;
-        if let Some(state) = pulled.state {
-            self.write()?;
-            self.state = state;
-            self.writer.keyframe(&self.state)?;
-            self.chunks = 0;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        let known = &mut self.known;
-        self.texts.retain(|text| known.insert((text.kind, text.number)));
-        self.writer.texts(&self.texts)?;
-        self.texts.clear();
-        // After a gap the new state holds what these events tell.
-        let at = self.state.sequence;
-        self.events.retain(|event| event.sequence > at);
-        self.writer.events(&self.events)?;
-        for event in self.events.drain(..) {
-            self.state.apply(&event, &mut |_| {});
-        }
-        self.chunks += 1;
-        if self.chunks >= KEYFRAME_EVERY {
-            self.writer.keyframe(&self.state)?;
-            self.chunks = 0;
-        }
-        self.written = Instant::now();
-        Ok(())
-    }
-
-    fn end(&mut self) -> io::Result<Summary> {
-        loop {
-            let before = self.events.len();
-            self.pull()?;
-            if self.events.len() == before {
-                break;
-            }
-        }
-        self.write()?;
-        let (events, dropped) = (self.writer.event_count(), self.dropped);
-        let bytes = self.writer.finish_in_place()?;
-        Ok(Summary { events, dropped, bytes })
     }
 }

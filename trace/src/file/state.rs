@@ -34,6 +34,9 @@ pub struct HeapState {
     pub segments: BTreeMap<u64, SegmentState>,
     /// Memory objects for pages: bytes by number.
     pub objects: BTreeMap<u64, u64>,
+    /// Pages that are mapped, each once: (memory object, bytes) by (class, offset). Where a page
+    /// was stolen, its old place is out at once, though the old mapping may stand a while.
+    pub pages: BTreeMap<(u8, u64), (u64, u64)>,
     /// The allocator's limit, once one was set.
     pub limit: Option<u64>,
     /// Freed blocks, by class, in the order of their frees: completions of several at once say
@@ -75,7 +78,7 @@ impl HeapState {
             }
         } else if is(EventKind::MoveSubmitted) {
             if let Some(block) = self.blocks.get_mut(&event.handle) {
-                block.made = block.made.c(event.c);
+                block.made = moved(block.made, event);
             }
         } else if is(EventKind::SegmentEnd) {
             self.segments.insert(event.a, SegmentState { bytes: event.b, class: event.class() });
@@ -85,9 +88,53 @@ impl HeapState {
             self.objects.insert(event.a, event.b);
         } else if is(EventKind::PageReleased) {
             self.objects.remove(&event.a);
+            self.pages.retain(|_, page| page.0 != event.a);
+        } else if is(EventKind::PageMapped) || is(EventKind::PageStolen) {
+            if let Some(old) = self.stolen_from(event) {
+                self.pages.remove(&old);
+            }
+            self.pages.insert((event.class(), event.c), (event.a, event.b));
+        } else if is(EventKind::PageUnmapped) {
+            let place = (event.class(), event.c);
+            if self.pages.get(&place).is_some_and(|page| page.0 == event.a) {
+                self.pages.remove(&place);
+            }
         } else if is(EventKind::LimitSet) {
             self.limit = Some(event.b);
         }
+    }
+
+    /// Where a page lies that this event maps elsewhere.
+    #[must_use]
+    pub fn stolen_from(&self, event: &Event) -> Option<(u8, u64)> {
+        if !event.is(EventKind::PageStolen) {
+            return None;
+        }
+        let (place, page) = ((event.class(), event.c), (event.a, event.b));
+        let mut pages = self.pages.iter().filter(|(at, _)| **at != place);
+        pages.find(|(_, other)| **other == page).map(|(at, _)| *at)
+    }
+
+    /// The first byte of the space that the place of an event is in. A file has offsets and no
+    /// addresses, so spaces lie 2^40 bytes apart; those that are backed page by page are told
+    /// apart by class.
+    #[must_use]
+    pub fn base_of(&self, event: &Event) -> u64 {
+        let space = u64::from(event.space());
+        let is_plain = self.segments.keys().any(|key| key & 0xffff == space);
+        if is_plain { Self::plain_base(space) } else { Self::paged_base(event.class()) }
+    }
+
+    /// The first byte of a plain segment.
+    #[must_use]
+    pub fn plain_base(space: u64) -> u64 {
+        ((space & 0xffff) + 1) << 40
+    }
+
+    /// The first byte of the space of a class that is backed page by page.
+    #[must_use]
+    pub fn paged_base(class: u8) -> u64 {
+        (0x2_0000 | u64::from(class)) << 40
     }
 
     fn complete(&mut self, event: &Event, completed: &mut dyn FnMut(u64)) {
@@ -133,6 +180,10 @@ impl HeapState {
         for (&object, &bytes) in &self.objects {
             events.push(time(Event::new(EventKind::PageCreated).a(object).b(bytes)));
         }
+        for (&(class, at), &(object, bytes)) in &self.pages {
+            let event = Event::new(EventKind::PageMapped).a(object).b(bytes).c(at);
+            events.push(time(event.of(class, 0)));
+        }
         events.extend(self.blocks.values().map(|block| block.made));
         for handle in self.pending.values().flatten() {
             if let Some(LiveBlock { made, pending: true }) = self.blocks.get(handle) {
@@ -144,4 +195,12 @@ impl HeapState {
         events.iter_mut().for_each(|event| event.sequence = self.sequence);
         events
     }
+}
+
+/// The event that made a block, at the place that a move gave it.
+fn moved(made: Event, to: &Event) -> Event {
+    let mut words = made.to_words();
+    // Space and class, as `Event::within` and `Event::of` pack them.
+    words[2] = words[2] & 0x0000_ffff_ff00_ffff | u64::from(to.class()) << 16;
+    Event::from_words(words).within(to.a).c(to.c)
 }

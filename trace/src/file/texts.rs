@@ -45,3 +45,46 @@ pub struct Meta {
     /// The allocator's clock at that moment, nanoseconds.
     pub started_ns: u64,
 }
+
+/// Figures of an allocator at one moment, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Asked for by live blocks.
+    pub requested: u64,
+    /// The same after rounding.
+    pub allocated: u64,
+    /// With freed blocks that work may still use.
+    pub active: u64,
+    /// Memory objects.
+    pub reserved: u64,
+    /// Free in segments.
+    pub free: u64,
+    /// Largest free range.
+    pub largest_free: u64,
+    /// Freed and not yet reusable.
+    pub pending: u64,
+    /// Live blocks.
+    pub blocks: u64,
+    /// Requests that failed so far.
+    pub out_of_memory: u64,
+    /// The device's first heap.
+    pub heap_total: u64,
+    /// Free in it; `None` where the driver does not say.
+    pub heap_free: Option<u64>,
+}
+
+impl Status {
+    /// 1 - largest free / total free; 0 without free memory.
+    #[must_use]
+    pub fn fragmentation(&self) -> f64 {
+        if self.free == 0 { 0.0 } else { 1.0 - self.largest_free as f64 / self.free as f64 }
+    }
+
+    /// Bytes of the device that are neither free nor reserved here.
+    #[must_use]
+    pub fn untracked(&self) -> Option<u64> {
+        let used = self.heap_total.saturating_sub(self.heap_free?);
+        Some(used.saturating_sub(self.reserved))
+    }
+}

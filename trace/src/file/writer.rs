@@ -4,7 +4,7 @@ use super::columns::{encode, put};
 use super::format::{self, ChunkHeader};
 use super::reader::ChunkRef;
 use super::state::HeapState;
-use super::texts::{Meta, Text};
+use super::texts::{Meta, Status, Text};
 use std::io::{self, Write};
 use terrane_core::event::Event;
 
@@ -74,6 +74,15 @@ impl<W: Write> TraceWriter<W> {
             self.events += part.len() as u64;
         }
         Ok(())
+    }
+
+    /// Writes figures that only the allocator knows.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn status(&mut self, status: &Status) -> io::Result<()> {
+        let body = serde_json::to_vec(status)?;
+        self.chunk(format::STATUS, 1, 0, &body)
     }
 
     /// Hands what was written on.

@@ -8,7 +8,7 @@ use crate::snapshot::{
     StackId,
 };
 use crate::{Op, Reason, TraceBuilder};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrane_core::event::{Event, EventKind};
@@ -93,31 +93,39 @@ fn lacks(ending: Ending, walk: &Walk) -> Vec<String> {
     lacks
 }
 
-/// Segments at the end, with addresses that tell spaces apart.
+/// Segments at the end: plain ones, and the runs of pages that are mapped side by side.
 fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = state
-        .segments
-        .iter()
-        .map(|(&space, segment)| Segment {
-            address: base(space),
-            total_bytes: segment.bytes,
-            ..Segment::default()
-        })
-        .collect();
-    if !state.objects.is_empty() {
-        let total_bytes = state.objects.values().sum();
-        segments.push(Segment { address: PAGES, total_bytes, ..Segment::default() });
+    let mut ranges: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+    for (&space, segment) in &state.segments {
+        ranges.insert(HeapState::plain_base(space), (segment.bytes, false));
     }
+    let mut run: Option<(u64, u64)> = None;
+    for (&(class, at), &(_, bytes)) in &state.pages {
+        let start = HeapState::paged_base(class).wrapping_add(at);
+        run = Some(match run {
+            Some((first, length)) if first + length == start => (first, length + bytes),
+            before => {
+                ranges.extend(before.map(|(first, length)| (first, (length, true))));
+                (start, bytes)
+            }
+        });
+    }
+    ranges.extend(run.map(|(first, length)| (first, (length, true))));
+    let segment = |(address, (total_bytes, expandable))| Segment {
+        address,
+        total_bytes,
+        expandable,
+        ..Segment::default()
+    };
+    let mut segments: Vec<Segment> = ranges.into_iter().map(segment).collect();
     for block in state.blocks.values() {
         let event = &block.made;
-        let space = u64::from(event.space());
-        let Some(segment) = segments.iter_mut().find(|segment| segment.address == base(space))
-        else {
-            continue;
-        };
+        let address = state.base_of(event).wrapping_add(event.c);
+        let after = segments.partition_point(|segment| segment.address <= address);
+        let Some(segment) = after.checked_sub(1).map(|at| &mut segments[at]) else { continue };
         let state = if block.pending { BlockState::PendingFree } else { BlockState::Allocated };
         segment.blocks.push(Block {
-            address: address(event),
+            address,
             bytes: event.b,
             requested_bytes: Some(event.a),
             state,
@@ -129,17 +137,6 @@ fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
     }
     segments.iter_mut().for_each(|s| s.blocks.sort_by_key(|block| block.address));
     segments
-}
-
-/// Spaces lie 2^40 bytes apart; a file has offsets, and no addresses of the device.
-fn base(space: u64) -> u64 {
-    ((space & 0xffff) + 1) << 40
-}
-
-const PAGES: u64 = 1 << 60;
-
-fn address(event: &Event) -> u64 {
-    base(event.space().into()).wrapping_add(event.c)
 }
 
 #[derive(Clone, Copy)]
@@ -196,7 +193,7 @@ impl Walk {
             self.lost += sequence - expected;
         }
         // After a gap: what is not in the new state was freed meanwhile.
-        let there: std::collections::HashSet<u64> = events.iter().map(|e| e.handle).collect();
+        let there: HashSet<u64> = events.iter().map(|e| e.handle).collect();
         let mut gone: Vec<u64> =
             self.live.keys().copied().filter(|handle| !there.contains(handle)).collect();
         gone.sort_unstable();
@@ -261,21 +258,38 @@ impl Walk {
         Ok(())
     }
 
+    /// Notes memory that came or went. Pages are counted where they are mapped, each once.
     fn segment(&mut self, event: &Event) {
-        let (op, address) = if event.is(EventKind::SegmentEnd) {
-            (SegmentOp::Alloc, base(event.a))
-        } else if event.is(EventKind::SegmentReleased) {
-            (SegmentOp::Free, base(event.a))
-        } else if event.is(EventKind::PageCreated) {
-            (SegmentOp::Map, PAGES.wrapping_add(event.a))
-        } else if event.is(EventKind::PageReleased) {
-            (SegmentOp::Unmap, PAGES.wrapping_add(event.a))
-        } else {
-            return;
-        };
-        let change = SegmentEvent { op, address, bytes: event.b, stream: event.stream() };
+        let is = |kind| event.is(kind);
+        let page = |class, at| HeapState::paged_base(class).wrapping_add(at);
+        let here = page(event.class(), event.c);
+        if is(EventKind::SegmentEnd) {
+            self.change(SegmentOp::Alloc, HeapState::plain_base(event.a), event.b);
+        } else if is(EventKind::SegmentReleased) {
+            self.change(SegmentOp::Free, HeapState::plain_base(event.a), event.b);
+        } else if is(EventKind::PageMapped) || is(EventKind::PageStolen) {
+            if let Some((class, at)) = self.state.stolen_from(event) {
+                self.change(SegmentOp::Unmap, page(class, at), event.b);
+            }
+            self.change(SegmentOp::Map, here, event.b);
+        } else if is(EventKind::PageUnmapped) {
+            let mapped = self.state.pages.get(&(event.class(), event.c));
+            if mapped.is_some_and(|page| page.0 == event.a) {
+                self.change(SegmentOp::Unmap, here, event.b);
+            }
+        } else if is(EventKind::PageReleased) {
+            let pages = self.state.pages.iter().filter(|(_, page)| page.0 == event.a);
+            let gone: Vec<_> = pages.map(|(place, page)| (*place, page.1)).collect();
+            for ((class, at), bytes) in gone {
+                self.change(SegmentOp::Unmap, page(class, at), bytes);
+            }
+        }
+    }
+
+    fn change(&mut self, op: SegmentOp, address: u64, bytes: u64) {
+        let event = SegmentEvent { op, address, bytes, stream: 0 };
         let at = self.builder.len();
-        self.segments.push(SegmentChange { before_event: at, entry: at, event: change });
+        self.segments.push(SegmentChange { before_event: at, entry: at, event });
     }
 
     fn alloc(&mut self, event: &Event, time: u64) -> Result<(), Reason> {
@@ -285,7 +299,8 @@ impl Walk {
         self.builder.push(Op::Alloc, time, event.handle, live.bytes, live.stream)?;
         self.live.insert(event.handle, live);
         let stack = self.sites.get(&event.site()).copied();
-        self.blocks.push(Origin { address: address(event), stack });
+        let address = self.state.base_of(event).wrapping_add(event.c);
+        self.blocks.push(Origin { address, stack });
         Ok(())
     }
 

@@ -1,0 +1,138 @@
+//! `terrane top`: the allocators of running programs, a line each.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use terrane_trace::live::{Client, Message, Status, sockets};
+
+use crate::exit::BadInput;
+use crate::text::{Side, Table, percent};
+use crate::units;
+
+/// Options of `top`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only this process.
+    #[arg(long, value_name = "PID")]
+    pub process: Option<u32>,
+    /// Print once and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, once.
+    #[arg(long)]
+    pub json: bool,
+    /// Seconds between two tables.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub every: u32,
+}
+
+/// An allocator of a running program.
+#[derive(Serialize)]
+struct Line {
+    process: u32,
+    program: String,
+    device: String,
+    #[serde(flatten)]
+    status: Status,
+    fragmentation: f64,
+    untracked: Option<u64>,
+}
+
+/// How long an allocator may take to tell its first figures: they come every half second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Prints the allocators that can be looked at.
+///
+/// # Errors
+/// [`BadInput`] when there is none.
+pub fn run(args: &Args) -> Result<()> {
+    if args.json || args.once {
+        let lines = lines(args)?;
+        return super::shared::show(args.json, &lines, || table(&lines));
+    }
+    loop {
+        let text = table(&lines(args)?);
+        // On a terminal the table stays in its place.
+        let clear = if std::io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
+        super::print(&format!("{clear}{text}"))?;
+        std::thread::sleep(Duration::from_secs(args.every.into()));
+    }
+}
+
+fn lines(args: &Args) -> Result<Vec<Line>> {
+    let is_asked = |path: &PathBuf| match args.process {
+        Some(process) => process_of(path) == Some(process),
+        None => true,
+    };
+    let lines: Vec<Line> =
+        sockets().iter().filter(|path| is_asked(path)).filter_map(|path| line(path)).collect();
+    if lines.is_empty() {
+        let text = "no program shows its allocator: call `terrane::inspect(&alloc)?` in it \
+                    (feature `live`) and keep what it returns";
+        return Err(BadInput(text.to_owned()).into());
+    }
+    Ok(lines)
+}
+
+fn process_of(path: &Path) -> Option<u32> {
+    path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
+}
+
+/// What an allocator tells; `None` for a process that ended.
+fn line(path: &Path) -> Option<Line> {
+    let mut client = Client::connect(path, PATIENCE).ok()?;
+    let end = Instant::now() + PATIENCE;
+    let mut meta = None;
+    while Instant::now() < end {
+        match client.receive().ok()?? {
+            Message::Meta(found) => meta = Some(found),
+            Message::Status(status) => {
+                let meta = meta.unwrap_or_default();
+                return Some(Line {
+                    process: meta.process,
+                    program: meta.program,
+                    device: meta.device,
+                    fragmentation: status.fragmentation(),
+                    untracked: status.untracked(),
+                    status,
+                });
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn table(lines: &[Line]) -> String {
+    let mut table = Table::with_head(&[
+        ("process", Side::Right),
+        ("program", Side::Left),
+        ("device", Side::Left),
+        ("live", Side::Right),
+        ("in use", Side::Right),
+        ("reserved", Side::Right),
+        ("of GPU", Side::Right),
+        ("fragmented", Side::Right),
+        ("untracked", Side::Right),
+        ("blocks", Side::Right),
+    ]);
+    for line in lines {
+        let status = &line.status;
+        table.row([
+            line.process.to_string(),
+            line.program.clone(),
+            line.device.clone(),
+            units::bytes(status.allocated),
+            units::bytes(status.active),
+            units::bytes(status.reserved),
+            percent(status.reserved, status.heap_total),
+            format!("{:.0} %", line.fragmentation * 100.0),
+            line.untracked.map_or_else(|| "-".to_owned(), units::bytes),
+            units::count(status.blocks),
+        ]);
+    }
+    table.to_string()
+}
