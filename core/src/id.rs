@@ -167,6 +167,18 @@ impl<T> Table<T> {
         Some(Key { index, generation })
     }
 
+    /// Gives an entry another key of the same slot; the old one names nothing any more. `None`,
+    /// with nothing changed, when the key names nothing or the slot has no generation left.
+    pub fn renew(&mut self, key: Key) -> Option<Key> {
+        let slot = self.slot_mut(key.index)?;
+        let empty = matches!(slot.content, Content::Empty { .. });
+        if empty || slot.generation != key.generation || slot.generation + 1 == RETIRED {
+            return None;
+        }
+        slot.generation += 1;
+        Some(Key { index: key.index, generation: slot.generation })
+    }
+
     /// Takes an entry out.
     ///
     /// # Errors

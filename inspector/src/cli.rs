@@ -138,9 +138,26 @@ pub struct ReplayArgs {
     /// the device faults at an overrun and memory checkers see the blocks' bounds. Slow.
     #[arg(long)]
     pub guard: bool,
+    /// Serve device memory page by page, or from plain segments; the device's default unless given.
+    #[arg(long, value_name = "on|off", value_parser = on_off, env = "TERRANE_PAGING")]
+    pub paging: Option<bool>,
+    /// Find the smallest capacity, in thousandths of the peak requested, with which nothing fails.
+    #[arg(long, conflicts_with_all = ["capacity", "sweep"])]
+    pub find_capacity: bool,
+    /// Turn each knob of paging by itself; print what it reserves against what it maps.
+    #[arg(long)]
+    pub sweep: bool,
     /// Print the JSON object on one line.
     #[arg(long)]
     pub json: bool,
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("`{text}`: say on or off")),
+    }
 }
 
 /// Options of `demo`.

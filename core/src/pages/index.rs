@@ -2,9 +2,9 @@
 //!
 //! By address they form a treap whose nodes know the longest range below them, so that finding
 //! "the first ranges that are long enough" takes O(log n). By length they form an ordered
-//! set, for the shortest that fit and for the longest there are.
+//! set, where that is asked for: for the shortest that fit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 
 const NIL: u32 = u32::MAX;
 
@@ -29,19 +29,15 @@ pub(super) struct Hit {
     pub range: u32,
 }
 
-/// Free ranges by address and by length. Starts are unique.
+/// Free ranges by address and, unless left out, by length. Starts are unique.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     nodes: Vec<Node>,
     spare: Vec<u32>,
     root: u32,
-    by_len: BTreeSet<(u64, u64, u32)>,
-}
-
-impl Default for Index {
-    fn default() -> Self {
-        Self { nodes: Vec::new(), spare: Vec::new(), root: NIL, by_len: BTreeSet::new() }
-    }
+    len: usize,
+    /// `None` where nobody asks for the shortest.
+    by_len: Option<BTreeSet<(u64, u64, u32)>>,
 }
 
 /// Spreads addresses over priorities, always the same way, so that runs can be repeated.
@@ -51,8 +47,14 @@ fn priority(start: u64) -> u32 {
 }
 
 impl Index {
-    pub fn len(&self) -> usize {
-        self.by_len.len()
+    /// An empty index; `by_len` says whether the shortest will be asked for.
+    pub fn new(by_len: bool) -> Self {
+        let by_len = by_len.then(BTreeSet::new);
+        Self { nodes: Vec::new(), spare: Vec::new(), root: NIL, len: 0, by_len }
+    }
+
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
@@ -75,7 +77,10 @@ impl Index {
     }
 
     pub fn insert(&mut self, hit: Hit) {
-        self.by_len.insert((hit.len, hit.start, hit.range));
+        if let Some(by_len) = &mut self.by_len {
+            by_len.insert((hit.len, hit.start, hit.range));
+        }
+        self.len += 1;
         let node = Node {
             start: hit.start,
             len: hit.len,
@@ -159,8 +164,40 @@ impl Index {
     }
 
     pub fn remove(&mut self, hit: Hit) {
-        self.by_len.remove(&(hit.len, hit.start, hit.range));
+        if let Some(by_len) = &mut self.by_len {
+            by_len.remove(&(hit.len, hit.start, hit.range));
+        }
+        self.len -= 1;
         self.root = self.detach(self.root, hit.start);
+    }
+
+    /// Gives a range another start and length that leave it between its neighbours.
+    pub fn update(&mut self, old: Hit, new: Hit) {
+        if let Some(by_len) = &mut self.by_len {
+            by_len.remove(&(old.len, old.start, old.range));
+            by_len.insert((new.len, new.start, new.range));
+        }
+        self.update_in(self.root, old.start, new);
+    }
+
+    /// Tells whether the longest length below `at` has changed.
+    fn update_in(&mut self, at: u32, start: u64, new: Hit) -> bool {
+        if at == NIL {
+            return false;
+        }
+        let node = self.node(at);
+        let before = node.longest;
+        if node.start == start {
+            let node = &mut self.nodes[at as usize];
+            (node.start, node.len, node.range) = (new.start, new.len, new.range);
+        } else {
+            let child = if start < node.start { node.left } else { node.right };
+            if !self.update_in(child, start, new) {
+                return false;
+            }
+        }
+        self.refresh(at);
+        self.node(at).longest != before
     }
 
     fn detach(&mut self, root: u32, start: u64) -> u32 {
@@ -217,12 +254,30 @@ impl Index {
 
     /// Ranges of at least `len` bytes, shortest first.
     pub fn shortest(&self, len: u64) -> impl Iterator<Item = Hit> + '_ {
-        self.by_len.range((len, 0, 0)..).map(|&(len, start, range)| Hit { start, len, range })
+        let by_len = self.by_len.iter().flat_map(move |by_len| by_len.range((len, 0, 0)..));
+        by_len.map(|&(len, start, range)| Hit { start, len, range })
     }
 
-    /// All ranges, longest first.
+    /// All ranges, longest first, of equally long ones the last first.
     pub fn longest(&self) -> impl Iterator<Item = Hit> + '_ {
-        self.by_len.iter().rev().map(|&(len, start, range)| Hit { start, len, range })
+        // Subtrees by the longest range in them; a range by itself once its subtree came up.
+        let mut heap: BinaryHeap<(u64, bool, u64, u32)> = BinaryHeap::new();
+        if self.root != NIL {
+            heap.push((self.node(self.root).longest, true, 0, self.root));
+        }
+        std::iter::from_fn(move || {
+            loop {
+                let (len, is_tree, start, at) = heap.pop()?;
+                let node = self.node(at);
+                if !is_tree {
+                    return Some(Hit { start, len, range: node.range });
+                }
+                heap.push((node.len, false, node.start, at));
+                for child in [node.left, node.right].into_iter().filter(|&child| child != NIL) {
+                    heap.push((self.node(child).longest, true, 0, child));
+                }
+            }
+        })
     }
 
     /// Whether tree and set hold the same ranges, ordered, with true maxima (O(n)).
@@ -230,9 +285,11 @@ impl Index {
         let mut seen = Vec::new();
         let sound = self.walk(self.root, &mut seen);
         let ordered = seen.windows(2).all(|pair| pair[0].start + pair[0].len <= pair[1].start);
-        let same = seen.len() == self.by_len.len()
-            && seen.iter().all(|hit| self.by_len.contains(&(hit.len, hit.start, hit.range)));
-        sound && ordered && same
+        let same = self.by_len.as_ref().is_none_or(|by_len| {
+            by_len.len() == seen.len()
+                && seen.iter().all(|hit| by_len.contains(&(hit.len, hit.start, hit.range)))
+        });
+        sound && ordered && same && seen.len() == self.len
     }
 
     fn walk(&self, root: u32, seen: &mut Vec<Hit>) -> bool {
@@ -265,11 +322,18 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % n
         };
-        let mut index = Index::default();
+        let mut index = Index::new(true);
         let mut model: Vec<Hit> = Vec::new();
         for step in 0..20_000 {
             let slot = next(500);
             match model.iter().position(|hit| hit.range == slot as u32) {
+                Some(at) if next(3) == 0 => {
+                    let hit = model[at];
+                    let start = slot * 100 + next(20);
+                    let changed = Hit { start, len: 1 + next(slot * 100 + 100 - start), ..hit };
+                    index.update(hit, changed);
+                    model[at] = changed;
+                }
                 Some(at) => index.remove(model.swap_remove(at)),
                 None => {
                     let hit = Hit { start: slot * 100, len: 1 + next(100), range: slot as u32 };
@@ -287,6 +351,10 @@ mod tests {
                 seen.len() == 5
             });
             assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "step {step}");
+            let mut longest = model.clone();
+            longest.sort_unstable_by_key(|hit| std::cmp::Reverse((hit.len, hit.start)));
+            longest.truncate(5);
+            assert_eq!(index.longest().take(5).collect::<Vec<_>>(), longest, "step {step}");
             let inside = model.iter().find(|hit| hit.start <= from && from < hit.start + hit.len);
             assert_eq!(index.containing(from).as_ref(), inside, "step {step}");
         }

@@ -373,6 +373,11 @@ impl Pages {
     /// Frees the range of a block under a new name, so that the old one is stale for good.
     fn retire_name(&mut self, block: BlockId, points: Points) {
         let index = block.0.index();
+        if self.ranges.table.renew(block.0).is_some() {
+            // A live range is in no index: it only has to enter one.
+            self.ranges.set(index, State::Free, points);
+            return;
+        }
         let Some(range) = self.ranges.at(index) else { return };
         let (prev, next) = (range.prev, range.next);
         if let Some(saved) = self.ranges.remove(index) {

@@ -139,7 +139,10 @@ impl Ranges {
             }
             State::Free => {
                 let owner = Owner::of(&range.points);
-                span.free.entry(owner).or_default().insert(Hit { start, len, range: index });
+                let by_len = start >= self.spans[1].base;
+                let span = &mut self.spans[usize::from(by_len)];
+                let list = span.free.entry(owner).or_insert_with(|| Index::new(by_len));
+                list.insert(Hit { start, len, range: index });
                 self.free_bytes += len;
                 if owner != Owner::Anyone {
                     self.pending_bytes += len;
@@ -178,6 +181,22 @@ impl Ranges {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Gives a free range another start and length between its neighbours; its points stay.
+    fn resize(&mut self, index: u32, start: u64, len: u64) {
+        let Some(range) = self.table.at_mut(index) else { return };
+        let old = Hit { start: range.start, len: range.len, range: index };
+        let owner = Owner::of(&range.points);
+        (range.start, range.len) = (start, len);
+        let span = &mut self.spans[usize::from(start >= self.spans[1].base)];
+        if let Some(list) = span.free.get_mut(&owner) {
+            list.update(old, Hit { start, len, range: index });
+        }
+        self.free_bytes = self.free_bytes - old.len + len;
+        if owner != Owner::Anyone {
+            self.pending_bytes = self.pending_bytes - old.len + len;
         }
     }
 
@@ -281,6 +300,9 @@ impl Ranges {
     /// end of a span becomes untouched again. Returns the slot that holds the bytes now, [`NONE`]
     /// if they are untouched.
     fn coalesce(&mut self, index: u32) -> u32 {
+        if let Some(grown) = self.grow_neighbour(index) {
+            return grown;
+        }
         let mut index = index;
         if let Some(prev) = self.at(index).map(|range| range.prev)
             && self.joins(prev, index)
@@ -307,6 +329,42 @@ impl Ranges {
                 index
             }
         }
+    }
+
+    /// Adds a free range that is in no index to a free neighbour whose points it does not add to:
+    /// nothing but that neighbour's length changes in the indices. `None` when there is none.
+    fn grow_neighbour(&mut self, index: u32) -> Option<u32> {
+        let range = self.at(index).filter(|range| range.state == State::Free)?;
+        let (start, len, prev, next) = (range.start, range.len, range.prev, range.next);
+        let takes = |ranges: &Self, left: u32, right: u32, neighbour: u32| {
+            ranges.joins(left, right)
+                && ranges.at(index).zip(ranges.at(neighbour)).is_some_and(|(range, taker)| {
+                    range.points == taker.points || range.points.is_empty()
+                })
+        };
+        if takes(self, prev, index, prev) {
+            let takes_next = self.joins(prev, next);
+            let alike = self.at(prev).zip(self.at(next)).is_some_and(|(a, b)| a.points == b.points);
+            if takes_next && !alike {
+                return None;
+            }
+            let (from, before) = self.at(prev).map(|range| (range.start, range.len))?;
+            self.unlink(index)?;
+            let mut total = before + len;
+            if takes_next {
+                self.delist(next);
+                total += self.unlink(next)?.len;
+            }
+            self.resize(prev, from, total);
+            return Some(prev);
+        }
+        if takes(self, index, next, next) && !self.joins(prev, index) {
+            let after = self.at(next)?.len;
+            self.unlink(index)?;
+            self.resize(next, start, len + after);
+            return Some(next);
+        }
+        None
     }
 
     /// Adds the range after `index` to it, both in no index.
@@ -391,18 +449,16 @@ impl Ranges {
         if range.state != State::Free || start < from || end > to || self.table.len() > MOST {
             return None;
         }
-        self.delist(index);
         let points = self.at(index)?.points.clone();
         if from == start && to == end {
+            self.delist(index);
             self.table.at_mut(index)?.state = state;
             return Some(key);
         }
         let piece = Saved { start, len, state, points };
         if from == start {
             // The rest keeps the slot: it moves up.
-            let rest = self.table.at_mut(index)?;
-            (rest.start, rest.len) = (end, to - end);
-            self.enlist(index);
+            self.resize(index, end, to - end);
             return self.insert(piece, prev, index);
         }
         let rest = (end < to).then(|| Saved {
@@ -411,8 +467,7 @@ impl Ranges {
             state: State::Free,
             points: piece.points.clone(),
         });
-        self.table.at_mut(index)?.len = start - from;
-        self.enlist(index);
+        self.resize(index, from, start - from);
         let key = self.insert(piece, index, next)?;
         if let Some(rest) = rest {
             self.insert(rest, key.index(), next)?;

@@ -48,6 +48,14 @@ pub fn open_with(choice: &Choice, guard: bool) -> Result<Opened> {
     })
 }
 
+/// A device, as a replay takes it.
+pub fn target(opened: &Opened) -> Target {
+    match &opened.sim {
+        Some(sim) => Target::Sim(sim.clone()),
+        None => Target::Real(opened.device.clone()),
+    }
+}
+
 /// A replay on a device. What the device takes for itself counts against the replay's limits.
 ///
 /// # Errors
@@ -58,11 +66,7 @@ pub fn replay<'a>(
     trace: &'a Trace,
     options: &Options,
 ) -> Result<Replay<'a>> {
-    let target = match &opened.sim {
-        Some(sim) => Target::Sim(sim.clone()),
-        None => Target::Real(opened.device.clone()),
-    };
-    let replay = Replay::new(name, trace, target, options).map_err(as_input)?;
+    let replay = Replay::new(name, trace, target(opened), options).map_err(as_input)?;
     opened.charge(replay.allocator()).context("memory that the device holds for itself")?;
     Ok(replay)
 }

@@ -40,6 +40,7 @@ pub struct Replay<'a> {
     still_until_us: Vec<u64>,
     in_allocator: Duration,
     map_ns_first_tenth: u64,
+    map_ns_first_tenth_of_time: u64,
     dispatched_before: u64,
 }
 
@@ -109,6 +110,7 @@ impl<'a> Replay<'a> {
             still_until_us: vec![0; trace_streams],
             in_allocator: Duration::ZERO,
             map_ns_first_tenth: 0,
+            map_ns_first_tenth_of_time: 0,
         })
     }
 
@@ -160,12 +162,26 @@ impl<'a> Replay<'a> {
     pub fn step(&mut self, events: usize) -> Result<usize, ReplayError> {
         let from = self.next;
         let end = from.saturating_add(events).min(self.trace.events().len());
-        let tenth = self.figures.first_tenth_events as usize;
-        if (from..end).contains(&tenth) {
-            self.walk(tenth)?;
-            self.map_ns_first_tenth = self.meter.mapping_ns();
+        let by_count = self.trace.events().len() / 10;
+        let by_time = self.figures.first_tenth_events as usize;
+        let mut stops = [by_count, by_time];
+        stops.sort_unstable();
+        for stop in stops {
+            if (from..end).contains(&stop) {
+                self.walk(stop)?;
+                let spent = self.meter.mapping_ns();
+                if stop == by_count {
+                    self.map_ns_first_tenth = spent;
+                }
+                if stop == by_time {
+                    self.map_ns_first_tenth_of_time = spent;
+                }
+            }
         }
         self.walk(end)?;
+        if self.options.stop_at_failure && self.failures > 0 {
+            return Ok(0);
+        }
         Ok(end - from)
     }
 
@@ -342,8 +358,10 @@ impl<'a> Replay<'a> {
         let freeing = self.contents.as_ref().map_or(Duration::ZERO, |c| c.freeing);
         let in_allocator = self.in_allocator + freeing;
         // With no event after the first tenth nothing was noted at its end.
-        let is_after = figures.first_tenth_events < events;
-        let after_tenth_ns = if is_after { map_ns - self.map_ns_first_tenth } else { 0 };
+        let after = |first: u64, early: u64| if first < events { map_ns - early } else { 0 };
+        let all = self.trace.events().len() as u64;
+        let after_tenth_ns = after(all / 10, self.map_ns_first_tenth);
+        let after_time_ns = after(figures.first_tenth_events, self.map_ns_first_tenth_of_time);
         Report {
             trace: self.name.clone(),
             device: self.target.name(),
@@ -358,10 +376,11 @@ impl<'a> Replay<'a> {
             moved_bytes: stats.moves.bytes,
             moves: stats.moves.moves,
             memory_objects: stats.memory_objects.peak,
-            pages_created: self.meter.pages_created(),
+            pages_created: stats.pages_created,
             pages_stolen: stats.pages_stolen,
             map_ms_total: map_ns as f64 / 1e6,
             map_ms_after_tenth: after_tenth_ns as f64 / 1e6,
+            map_ms_after_tenth_of_time: after_time_ns as f64 / 1e6,
             recorded_ms: figures.recorded_ms(),
             waits: stats.waits,
             stall_ms: self.stall_us as f64 / 1e3,
@@ -384,6 +403,12 @@ fn config(device: &dyn Device, options: &Options, peak: u64) -> Config {
     let mut config = Config::for_device(device.caps());
     config.recorder = options.recorder;
     config.guard = options.guard;
+    if let Some(paging) = options.paging {
+        config.paging = paging && device.caps().paging.is_some();
+    }
+    if let Some(pages) = options.pages {
+        config.pages = pages;
+    }
     if let Some(bytes) = options.capacity.bytes(peak) {
         config = config.limit(Limit::Bytes(bytes));
         if !config.paging {

@@ -45,6 +45,17 @@ pub enum ReplayError {
         /// Blocks damaged.
         damaged: u64,
     },
+    /// A device for one of many replays could not be opened.
+    #[error("no device: {why}")]
+    NoDevice {
+        /// What was said.
+        why: String,
+    },
+    /// Sixteen times the peak requested is not enough.
+    #[error(
+        "the workload does not complete within sixteen times what it asks for: does the device hold as much?"
+    )]
+    NoCapacity,
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(#[from] DeviceError),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use terrane_core::device::Device;
-use terrane_core::device::calls::{CallKind, CallTable};
+use terrane_core::device::calls::CallTable;
 use terrane_core::device::wrap::Logged;
 
 use super::Target;
@@ -13,7 +13,7 @@ pub(super) struct Meter {
     target: Target,
     logged: Option<Arc<Logged>>,
     /// What the model had counted before.
-    before: (u64, u64),
+    before: u64,
 }
 
 impl Meter {
@@ -23,8 +23,8 @@ impl Meter {
             Target::Sim(_) => None,
             Target::Real(device) => Some(Logged::new(Arc::clone(device), 0)),
         };
-        let mut meter = Self { target, logged, before: (0, 0) };
-        meter.before = (meter.mapping_ns(), meter.pages_created());
+        let mut meter = Self { target, logged, before: 0 };
+        meter.before = meter.mapping_ns();
         meter
     }
 
@@ -50,13 +50,7 @@ impl Meter {
     /// Nanoseconds of mapping so far: modelled on the model, measured elsewhere.
     pub fn mapping_ns(&self) -> u64 {
         let ns = self.calls().total_ns(|kind| kind.gets() || kind.gives_back());
-        ns - self.before.0
-    }
-
-    /// Memory objects ever made for pages.
-    pub fn pages_created(&self) -> u64 {
-        let made = self.calls().of(CallKind::CreateMemory);
-        made.calls - made.failed - self.before.1
+        ns - self.before
     }
 }
 

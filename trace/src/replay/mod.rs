@@ -29,10 +29,12 @@ mod mapping;
 mod options;
 mod overlap;
 mod report;
+mod search;
 mod target;
 
 pub use engine::Replay;
 pub use error::ReplayError;
 pub use options::{Capacity, Options, Policy};
 pub use report::Report;
+pub use search::{Row, Smallest, find_capacity, sweep};
 pub use target::Target;

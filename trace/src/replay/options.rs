@@ -124,6 +124,12 @@ pub struct Options {
     pub check_every: Option<NonZeroU64>,
     /// Whether the allocator runs in guard mode; see [`terrane_core::Config`].
     pub guard: bool,
+    /// Whether memory is served page by page; `None` for the device's default.
+    pub paging: Option<bool>,
+    /// How pages are made and stolen; `None` for the defaults.
+    pub pages: Option<terrane_core::pages::Policy>,
+    /// Whether the replay ends at the first request that is refused.
+    pub stop_at_failure: bool,
     /// What is kept of the allocator's events.
     pub recorder: terrane_core::event::RecorderMode,
 }
@@ -138,6 +144,9 @@ impl Default for Options {
             contents: true,
             check_every: None,
             guard: false,
+            paging: None,
+            pages: None,
+            stop_at_failure: false,
             recorder: terrane_core::event::RecorderMode::default(),
         }
     }

@@ -41,8 +41,10 @@ pub struct Report {
     /// Milliseconds of the calls that get, map, unmap and give back memory: modelled on `sim`,
     /// measured elsewhere.
     pub map_ms_total: f64,
-    /// The part of it that belongs to events after the first tenth of the recorded time.
+    /// The part of it that belongs to events after the first tenth of them.
     pub map_ms_after_tenth: f64,
+    /// The part of it that belongs to events after the first tenth of the recorded time.
+    pub map_ms_after_tenth_of_time: f64,
     /// Milliseconds from the first event to the last.
     pub recorded_ms: f64,
     /// Allocations that had to wait for other work.

@@ -10,7 +10,7 @@ use crate::pool::{Paged, Pool};
 use super::{Inner, State};
 
 impl Inner {
-    /// Unmaps stale mappings that nothing uses any more, until at most `keep` stand.
+    /// Unmaps the stale mappings that nothing uses any more, if more than `keep` stand.
     pub(in crate::allocator) fn drop_stale(&self, number: u16, keep: usize) -> Result<(), Error> {
         let ordered = self.caps().paging.is_some_and(|paging| paging.stream_ordered);
         let (stale, space) = {
@@ -21,9 +21,9 @@ impl Inner {
                 return Ok(());
             }
             let stale = if ordered {
-                paged.pages.drop_stale(many - keep)
+                paged.pages.drop_stale(usize::MAX)
             } else {
-                paged.pages.drop_settled(many - keep)
+                paged.pages.drop_settled(usize::MAX)
             };
             (stale, paged.space)
         };

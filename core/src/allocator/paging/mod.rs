@@ -17,6 +17,10 @@ use super::alloc::{Asked, Taken};
 use super::handle::Allocation;
 use super::state::State;
 
+/// Stale mappings that stand until there are more: they are dropped in batches, since a call for
+/// ten costs little more than one for one; many would stand in the way of the next placements.
+const STALE_KEPT: usize = 8;
+
 /// A plan whose device calls are to be made.
 pub(super) struct Job {
     pub pool: u16,
@@ -84,7 +88,7 @@ impl Inner {
         let outcome = self.commit(&mut state, asked, taken);
         self.unlock_and_tell(state);
         if why == Why::StolenPage {
-            self.drop_stale(number, self.config.pages.stale_max / 2)?;
+            self.drop_stale(number, STALE_KEPT.min(self.config.pages.stale_max / 2))?;
         }
         outcome.map(Some)
     }
