@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | up to 256 KiB | 256 B | 255 B |
 //! | above 2^n, up to 2^(n+1) | 2^n / 1,024 | less than 1/1,024 (0.1 %) |
+//! | above 4 GiB | 2 MiB | less than 2 MiB |
 //!
 //! 256 B is the largest alignment that common bindings ask for, so blocks follow each other
 //! without padding. The relative step for large blocks lets a hole left by one be filled exactly
@@ -29,8 +30,11 @@ pub const STEPS: u64 = 1024;
 /// Up to here sizes are rounded to [`GRANULE`].
 pub const FINE: u64 = GRANULE * STEPS;
 
+/// The largest step: a large page of the usual device.
+pub const COARSEST: u64 = 2 << 20;
+
 /// The bytes given to a request: `requested` rounded up. At most 255 bytes more up to
-/// [`FINE`] and less than 1/1,024 more above; monotone; a rounded size rounds to itself.
+/// [`FINE`], less than 1/1,024 more above and never 2 MiB or more; monotone; a rounded size rounds to itself.
 ///
 /// 0 gives [`GRANULE`]. `None` if the result does not fit in 64 bits.
 pub const fn allocated(requested: u64) -> Option<u64> {
@@ -42,7 +46,8 @@ pub const fn allocated(requested: u64) -> Option<u64> {
         });
     }
     // Of requested - 1, so that 2^n is the last of its range and needs no coarser step.
-    let step = 1 << ((requested - 1).ilog2() - STEPS.ilog2());
+    let exponent = (requested - 1).ilog2() - STEPS.ilog2();
+    let step = 1 << if exponent < COARSEST.ilog2() { exponent } else { COARSEST.ilog2() };
     match requested.checked_add(step - 1) {
         Some(sum) => Some(sum & !(step - 1)),
         None => None,

@@ -61,9 +61,9 @@ fn print_json(value: &impl Serialize, on_one_line: bool) -> Result<()> {
 fn fresh(args: &ReplayArgs) -> impl FnMut() -> Result<Target, ReplayError> + use<> {
     let (device, guard) = (args.device.clone(), args.guard);
     move || {
-        source::open_with(&device, guard).map(|opened| source::target(&opened)).map_err(|error| {
-            ReplayError::NoDevice { why: format!("{error:#}") }
-        })
+        source::open_with(&device, guard)
+            .map(|opened| source::target(&opened))
+            .map_err(|error| ReplayError::NoDevice { why: format!("{error:#}") })
     }
 }
 
