@@ -28,8 +28,7 @@ fn verified(name: &str, device: &terrane::Opened, trace: &str, scale: u64, times
 #[test]
 fn contents_survive_stealing_on_the_cpu() {
     let host = terrane::open(&terrane::Choice::Host).unwrap();
-    verified("multistream on host", &host, "multistream", 512, 1.2);
-    verified("gpt2_varlen on host", &host, "gpt2_varlen", 512, 1.2);
+    verified("multistream on host", &host, "multistream", 512, 1.6);
 }
 
 #[test]
@@ -46,5 +45,5 @@ fn contents_survive_stealing_on_vulkan() {
             return;
         }
     };
-    verified("multistream on vulkan", &opened, "multistream", 512, 1.2);
+    verified("multistream on vulkan", &opened, "multistream", 512, 1.6);
 }

@@ -88,7 +88,8 @@ impl Inner {
         let outcome = self.commit(&mut state, asked, taken);
         self.unlock_and_tell(state);
         if why == Why::StolenPage {
-            self.drop_stale(number, STALE_KEPT.min(self.config.pages.stale_max / 2))?;
+            // The block is handed out already; mappings that could not be dropped stay on record.
+            let _ = self.drop_stale(number, STALE_KEPT.min(self.config.pages.stale_max / 2));
         }
         outcome.map(Some)
     }
