@@ -33,8 +33,9 @@ pub const FINE: u64 = GRANULE * STEPS;
 /// The largest step: a large page of the usual device.
 pub const COARSEST: u64 = 2 << 20;
 
-/// The bytes given to a request: `requested` rounded up. At most 255 bytes more up to
-/// [`FINE`], less than 1/1,024 more above and never 2 MiB or more; monotone; a rounded size rounds to itself.
+/// The bytes given to a request: `requested` rounded up. At most 255 bytes more up to [`FINE`],
+/// less than 1/1,024 more above and never 2 MiB or more; monotone; a rounded size rounds to
+/// itself.
 ///
 /// 0 gives [`GRANULE`]. `None` if the result does not fit in 64 bits.
 pub const fn allocated(requested: u64) -> Option<u64> {

@@ -37,6 +37,7 @@ mod fill;
 mod find;
 mod give_back;
 mod index;
+mod join;
 #[cfg(test)]
 mod model_tests;
 mod page;
