@@ -7,6 +7,7 @@
 
 mod limits;
 mod lying_handles;
+mod moving;
 mod streams;
 mod waiting;
 
