@@ -169,6 +169,10 @@ pub struct DemoArgs {
     /// The folder for the picture and the report; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "terrane-demo", value_hint = ValueHint::DirPath)]
     pub output: PathBuf,
+    /// Move live blocks together while kernels run on them without pause, with pictures before and
+    /// after; no workload is replayed.
+    #[arg(long, conflicts_with_all = ["trace", "scale"])]
+    pub compact: bool,
     /// Another recorded workload instead of the one that is built in.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,

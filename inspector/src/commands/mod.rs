@@ -2,6 +2,8 @@
 
 pub mod check;
 mod demo;
+mod demo_compact;
+mod demo_work;
 mod devices;
 pub mod diff;
 pub mod explain;
@@ -66,6 +68,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Inspect(args) => inspect::run(args, cli.quiet),
         Command::Devices(args) => devices::run(args, cli.quiet),
         Command::Replay(args) => replay::run(args, cli.quiet),
+        Command::Demo(args) if args.compact => demo_compact::run(args, cli.quiet),
         Command::Demo(args) => demo::run(args, cli.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();

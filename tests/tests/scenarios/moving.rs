@@ -162,15 +162,17 @@ fn case_18_a_device_lost_at_any_call_of_a_pass_leaves_everything_sound() {
         let board = Board::new(device.clone(), |config| config.verify_moves = Verify::OneIn(2));
         device.set_faults(Faults::none().lose_at(device.calls_seen() + nth));
         let outcome = board.alloc.compact(QUARTER, Limits::NONE);
-        if outcome.is_ok() && nth > 20 {
-            assert!(outcome.unwrap().reached);
+        if let Ok(report) = outcome {
+            assert!(report.reached && nth > 8, "not lost at call {nth}: {report:?}");
             return;
         }
-        assert_eq!(outcome.err(), Some(lost), "lost at call {nth}");
+        assert_eq!(outcome, Err(lost), "lost at call {nth}");
         board.alloc.check().unwrap();
         let answer = board.alloc.write(board.stream, board.live[0].1, 0, &[0; 4]);
         assert_eq!(answer.err(), Some(lost), "lost at call {nth}");
-        assert_eq!(board.alloc.compact(QUARTER, Limits::NONE).err(), Some(lost));
+        // What needs no device has nothing to say of it.
+        let again = board.alloc.compact(QUARTER, Limits::NONE);
+        assert!(matches!(again, Ok(_) | Err(Error::Device(DeviceError::Lost))), "{again:?}");
         for (_, block) in &board.live {
             board.alloc.free(*block).unwrap();
         }
