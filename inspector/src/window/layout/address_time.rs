@@ -13,8 +13,20 @@ pub struct Order {
     ranges: Vec<(u64, u64, u64)>,
     /// Bytes in all.
     pub total: u64,
-    /// Blocks by bytes times events, largest first.
-    largest: Vec<u32>,
+    /// Blocks by bytes times events, largest first, as many as are looked at.
+    largest: Vec<Entry>,
+    /// Blocks in all.
+    blocks: usize,
+}
+
+/// A block's place and life.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    bytes: u64,
+    born: u32,
+    gone: u32,
+    number: u32,
 }
 
 impl Order {
@@ -40,13 +52,21 @@ impl Order {
             order.total += range.1;
         }
         let end = recording.end();
-        let weight = |number: &u32| {
-            let block = &recording.blocks[*number as usize];
-            let life = u64::from(block.gone.min(end) - block.born.min(block.gone.min(end)) + 1);
-            std::cmp::Reverse(u128::from(block.bytes) * u128::from(life))
+        let weight = |block: &BlockRow| {
+            let gone = block.gone.min(end);
+            u128::from(block.bytes) * u128::from(gone - block.born.min(gone) + 1)
         };
-        order.largest = (0..recording.blocks.len() as u32).collect();
-        order.largest.sort_by_cached_key(weight);
+        let mut numbers: Vec<(u128, u32)> = recording.blocks.iter().map(weight).zip(0..).collect();
+        numbers.sort_unstable_by_key(|(weight, number)| (std::cmp::Reverse(*weight), *number));
+        order.blocks = numbers.len();
+        numbers.truncate(EXAMINED);
+        let entry = |(_, number): (u128, u32)| {
+            let block = &recording.blocks[number as usize];
+            let start = order.start(block.address)?;
+            let gone = if block.gone == NEVER { end } else { block.gone };
+            Some(Entry { start, bytes: block.bytes, born: block.born, gone, number })
+        };
+        order.largest = numbers.into_iter().filter_map(entry).collect();
         order
     }
 
@@ -55,13 +75,6 @@ impl Order {
         let index = self.ranges.partition_point(|range| range.0 <= address).checked_sub(1)?;
         let (first, bytes, start) = self.ranges[index];
         (address - first < bytes).then(|| start + (address - first))
-    }
-
-    /// The address at a byte, without gaps.
-    pub fn address(&self, start: u64) -> Option<u64> {
-        let index = self.ranges.partition_point(|range| range.2 <= start).checked_sub(1)?;
-        let (first, _, at) = self.ranges[index];
-        Some(first + (start - at))
     }
 }
 
@@ -81,7 +94,9 @@ pub struct AddressTime<'a> {
 }
 
 /// Rectangles drawn at most.
-const MOST: usize = 60_000;
+const MOST: usize = 30_000;
+/// Blocks that are looked at, those with the most bytes times events first.
+const EXAMINED: usize = 60_000;
 
 impl AddressTime<'_> {
     /// Height of a byte.
@@ -100,24 +115,29 @@ impl AddressTime<'_> {
     pub fn rect(&self, block: &BlockRow) -> Option<Rect> {
         let start = self.order.start(block.address)?;
         let gone = if block.gone == NEVER { self.time.recording.end() } else { block.gone };
+        self.place(&Entry { start, bytes: block.bytes, born: block.born, gone, number: 0 })
+    }
+
+    fn place(&self, entry: &Entry) -> Option<Rect> {
         let snap = |at: f32| (at * self.scale).round() / self.scale;
-        let (left, right) = (self.time.x_of(block.born.saturating_sub(1)), self.time.x_of(gone));
-        let (top, bottom) = (self.y_of((start + block.bytes) as f64), self.y_of(start as f64));
+        let left = self.time.x_of(entry.born.saturating_sub(1));
+        let right = self.time.x_of(entry.gone);
+        let (top, bottom) =
+            (self.y_of((entry.start + entry.bytes) as f64), self.y_of(entry.start as f64));
         let rect = Rect::from_min_max(
             pos2(snap(left), snap(top)),
             pos2(snap(right).max(snap(left)), snap(bottom)),
         );
-        let visible = rect.intersects(self.area);
-        visible.then(|| rect.intersect(self.area))
+        rect.intersects(self.area).then(|| rect.intersect(self.area))
     }
 
     /// Rectangles of blocks, largest first, and how many were too many or too small to draw.
     pub fn cells(&self, classes: &Classes, look: &Look) -> (Vec<Cell>, usize) {
         let pixel = 1.0 / self.scale;
         let (mut cells, mut left_out) = (Vec::new(), 0);
-        for number in &self.order.largest {
-            let block = &self.time.recording.blocks[*number as usize];
-            let Some(mut rect) = self.rect(block) else { continue };
+        let many = self.order.blocks - self.order.largest.len();
+        for entry in &self.order.largest {
+            let Some(mut rect) = self.place(entry) else { continue };
             if rect.width() < pixel && rect.height() < pixel || cells.len() >= MOST {
                 left_out += 1;
                 continue;
@@ -130,23 +150,24 @@ impl AddressTime<'_> {
             if rect.width() > 4.0 * pixel {
                 rect.max.x -= pixel;
             }
+            let block = &self.time.recording.blocks[entry.number as usize];
             let class = classes.class(block, PoolKind::Unknown);
             let (colors, pattern) = classes.paint(look, class);
             cells.push(Cell::new(rect, colors, pattern));
         }
-        (cells, left_out)
+        (cells, left_out + many)
     }
 
-    /// The block at a point.
+    /// The block at a point, the smallest of those that are drawn there.
     pub fn block_at(&self, at: egui::Pos2) -> Option<u32> {
         let moment = self.time.moment_at(at.x);
-        let address = self.order.address(self.start_at(at.y).max(0.0) as u64)?;
-        let blocks = (0..).zip(&self.time.recording.blocks);
-        let mut hits = blocks.filter(|(_, block)| {
-            (block.is_there(moment) || block.born == moment + 1)
-                && address >= block.address
-                && address - block.address < block.bytes
-        });
-        hits.next().map(|(number, _)| number)
+        let start = self.start_at(at.y).max(0.0) as u64;
+        let hit = |entry: &&Entry| {
+            entry.born <= moment + 1
+                && moment < entry.gone
+                && start >= entry.start
+                && start - entry.start < entry.bytes
+        };
+        self.order.largest.iter().rfind(hit).map(|entry| entry.number)
     }
 }

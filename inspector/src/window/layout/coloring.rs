@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use egui::Color32;
 
 use crate::units;
-use crate::window::model::{BlockRow, Moment, PartState, PoolKind, Recording, short_site};
+use crate::window::model::{BlockRow, Moment, Part, PartState, PoolKind, Recording, short_site};
 use crate::window::paint::{Look, Pattern};
 
 /// What colour stands for.
@@ -199,18 +199,23 @@ impl Classes {
     }
 
     /// The class of any part.
-    pub fn class_of(
-        &self,
-        recording: &Recording,
-        state: PartState,
-        block: u32,
-        pool: PoolKind,
-    ) -> u8 {
+    fn class_of(&self, recording: &Recording, state: PartState, block: u32, pool: PoolKind) -> u8 {
         match (state, recording.blocks.get(block as usize)) {
             (PartState::Free, _) | (_, None) => FREE,
             (PartState::Pending, _) => PENDING,
             (PartState::Live, Some(block)) => self.class(block, pool),
         }
+    }
+
+    /// The class of every part of a moment, in order.
+    pub fn of_parts(&self, recording: &Recording, moment: &Moment) -> Vec<u8> {
+        let mut classes = Vec::with_capacity(moment.parts.len());
+        for space in &moment.spaces {
+            let parts = &moment.parts[space.parts.clone()];
+            let class = |part: &Part| self.class_of(recording, part.state, part.block, space.pool);
+            classes.extend(parts.iter().map(class));
+        }
+        classes
     }
 
     /// Colour, colour of its lines, and pattern of a class.

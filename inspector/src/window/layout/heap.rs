@@ -4,7 +4,7 @@ use egui::{Pos2, Rect, pos2};
 
 use super::Sums;
 use super::coloring::Classes;
-use crate::window::model::{Moment, NEVER, Recording};
+use crate::window::model::{Moment, NEVER};
 use crate::window::paint::{Cell, Look};
 
 /// Which stretch of the heap is shown: what one row holds, what the left edge of row 0 is, and how
@@ -181,11 +181,10 @@ const LABELS_MOST: usize = 400;
 
 /// Lays out what is visible. Pixels that stand for many parts show what covers most of them.
 pub fn scene(
-    recording: &Recording,
     moment: &Moment,
     grid: &Grid,
     classes: &Classes,
-    sums: &Sums,
+    (of_parts, sums): (&[u8], &Sums),
     look: &Look,
 ) -> HeapScene {
     let mut scene = HeapScene::default();
@@ -193,7 +192,7 @@ pub fn scene(
     if pixel >= sums.cell as f64 && moment.parts.len() > FEW {
         dense(&mut scene, grid, classes, sums, look, pixel);
     } else {
-        exact(&mut scene, recording, moment, grid, classes, look, pixel);
+        exact(&mut scene, moment, grid, (classes, of_parts), look, pixel);
     }
     scene
 }
@@ -228,10 +227,9 @@ fn dense(
 
 fn exact(
     scene: &mut HeapScene,
-    recording: &Recording,
     moment: &Moment,
     grid: &Grid,
-    classes: &Classes,
+    (classes, of_parts): (&Classes, &[u8]),
     look: &Look,
     pixel: f64,
 ) {
@@ -239,16 +237,11 @@ fn exact(
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
     let (first, last) = (first.max(0.0) as u64, (last + grid.camera.per_row).max(0.0) as u64);
     let from = moment.parts.partition_point(|part| part.start + part.bytes <= first);
-    let mut pools = moment.spaces.iter().peekable();
-    let mut pool = crate::window::model::PoolKind::Unknown;
     // Parts narrower than a pixel: what was drawn in that pixel so far.
     let mut crowded: Option<(f64, u64)> = None;
-    for part in &moment.parts[from..] {
+    for (part, class) in moment.parts[from..].iter().zip(of_parts.iter().skip(from)) {
         if part.start >= last {
             break;
-        }
-        while let Some(space) = pools.next_if(|space| space.start <= part.start) {
-            pool = space.pool;
         }
         if (part.bytes as f64) < pixel {
             let at = (part.start as f64 / pixel).floor();
@@ -257,8 +250,7 @@ fn exact(
             }
             crowded = Some((at, part.bytes));
         }
-        let class = classes.class_of(recording, part.state, part.block, pool);
-        let (colors, pattern) = classes.paint(look, class);
+        let (colors, pattern) = classes.paint(look, *class);
         for mut rect in grid.rects(part.start, part.bytes) {
             let width = rect.width() * grid.scale;
             if width < 1.0 {

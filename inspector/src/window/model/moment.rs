@@ -108,8 +108,12 @@ impl Moment {
     }
 
     /// The part of a block.
-    pub fn part_of(&self, block: u32) -> Option<&Part> {
-        self.parts.iter().find(|part| part.block == block)
+    pub fn part_of(&self, recording: &Recording, block: u32) -> Option<&Part> {
+        let address = recording.blocks.get(block as usize)?.address;
+        let index = self.spaces.partition_point(|space| space.address <= address).checked_sub(1)?;
+        let space = &self.spaces[index];
+        let (_, part) = self.part_at(space.start + (address - space.address))?;
+        (part.block == block).then_some(part)
     }
 
     /// The segment at a byte of all segments one behind the other.

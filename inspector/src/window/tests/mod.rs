@@ -3,6 +3,7 @@
 
 mod keys;
 mod pictures;
+mod scale;
 mod states;
 
 use std::path::PathBuf;

@@ -65,6 +65,26 @@ fn small_windows_and_large_text_lose_nothing() {
 }
 
 #[test]
+fn compaction_in_a_run_is_seen_as_moves_with_what_was_refused() {
+    use crate::source::{Watched, Wish, watch_demo};
+    use crate::window::model::{Moment, Watch};
+    let mut watch = Watch::new("demo");
+    let mut looks = 0;
+    let outcome = watch_demo("sim:slabs", 60, &mut |look: Watched| {
+        watch.look(&look);
+        looks += 1;
+        Wish { go_on: looks < 45, compact: look.pass.is_none() && looks % 8 == 0 }
+    });
+    outcome.unwrap();
+    let recording = watch.recording();
+    assert!(!recording.passes.is_empty());
+    assert!(!recording.moves.is_empty(), "{:?}", recording.passes);
+    let ranges = recording.move_ranges();
+    let before = Moment::of(&recording, ranges[0].start);
+    assert!(!recording.shifts(&before, &ranges[0]).is_empty());
+}
+
+#[test]
 fn a_run_inside_the_window_is_followed_live() {
     let mut harness = harness(Inspector::new(Settings::default(), None), true, false);
     harness.run_steps(2);

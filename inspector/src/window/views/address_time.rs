@@ -7,9 +7,10 @@ use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
 use super::canvas::Canvas;
 use super::heap_map::coloring;
 use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
-use super::{Stage, empty, header, legend};
+use super::{Stage, empty, header, legend, waiting};
 use crate::units;
 use crate::window::document::Selected;
+use crate::window::job::Job;
 use crate::window::layout::{AddressTime, Classes, Coloring, Focus, Order, TimeScale};
 use crate::window::model::{Moment, Recording};
 use crate::window::paint::Cells;
@@ -18,9 +19,17 @@ use crate::window::view::View;
 /// What was worked out for the last frame, and for what.
 #[derive(Default)]
 pub struct AddressPanel {
-    order: Option<(*const Recording, Order)>,
+    order: Job<Arc<(Order, Moment)>>,
     colors: Option<(ColorKey, Classes)>,
     drawn: Option<(DrawKey, Cells, usize)>,
+}
+
+impl AddressPanel {
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.order.poll();
+        self.order.is_running()
+    }
 }
 
 type ColorKey = (*const Recording, Coloring, Option<Focus>);
@@ -33,7 +42,10 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         empty(ui, "No time to show", text);
         return;
     }
-    prepare(stage);
+    let Some(made) = prepare(ui, stage) else {
+        waiting(ui, "ordering addresses…");
+        return;
+    };
     let left_out = stage.document.panels.address.drawn.as_ref().map_or(0, |drawn| drawn.2);
     header(ui, |ui| {
         ui.weak(format!("{} blocks", units::count(recording.blocks.len() as u64)));
@@ -56,32 +68,33 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         units::count(recording.events.len() as u64)
     );
     let canvas = Canvas::new(ui, stage, View::AddressTime, &name);
-    draw(ui, stage, &canvas);
+    draw(ui, stage, &canvas, &made.0);
 }
 
-fn prepare(stage: &mut Stage<'_>) {
+/// The order of addresses and the fullest moment, worked out on a thread; the classes of blocks.
+fn prepare(ui: &Ui, stage: &mut Stage<'_>) -> Option<Arc<(Order, Moment)>> {
     let document = &mut *stage.document;
-    let recording = Arc::as_ptr(&document.recording);
+    let recording = Arc::clone(&document.recording);
     let panel = &mut document.panels.address;
-    if panel.order.as_ref().is_none_or(|(known, _)| *known != recording) {
-        panel.order = Some((recording, Order::of(&document.recording)));
+    if panel.order.is_idle() {
+        let work = Arc::clone(&recording);
+        panel.order = Job::start(ui.ctx(), move || {
+            Arc::new((Order::of(&work), Moment::of(&work, work.peak())))
+        });
     }
-    let key = (recording, document.sight.coloring, document.sight.focus());
+    let made = Arc::clone(panel.order.poll()?);
+    let key = (Arc::as_ptr(&recording), document.sight.coloring, document.sight.focus());
     if panel.colors.as_ref().is_none_or(|(known, _)| *known != key) {
-        // Classes of the fullest moment hold for the whole run.
-        let peak = Moment::of(&document.recording, document.recording.peak());
-        let mut classes = Classes::of(&document.recording, &peak, key.1, key.2);
-        if key.1 == Coloring::Age {
-            classes = Classes::of(&document.recording, &peak, Coloring::Size, key.2);
-        }
-        panel.colors = Some((key, classes));
+        // Classes of the fullest moment hold for the whole run; ages do not.
+        let coloring = if key.1 == Coloring::Age { Coloring::Size } else { key.1 };
+        panel.colors = Some((key, Classes::of(&recording, &made.1, coloring, key.2)));
     }
+    Some(made)
 }
 
-fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas) {
+fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, order: &Order) {
     move_span(stage, canvas);
     let (recording, look) = (Arc::clone(&stage.document.recording), stage.look);
-    let Some((_, order)) = stage.document.panels.address.order.take() else { return };
     let area = Rect::from_min_max(
         pos2(canvas.rect.left() + LEFT, canvas.rect.top() + 12.0),
         pos2(canvas.rect.right() - 8.0, canvas.rect.bottom() - BELOW),
@@ -89,7 +102,7 @@ fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas) {
     let sight = stage.document.sight;
     let whole = (0.0, order.total.max(1) as f64 * 1.01);
     let mut chart = AddressTime {
-        order: &order,
+        order,
         time: TimeScale::new(&recording, sight.axis, sight.span, area.x_range()),
         area,
         bytes: sight.addresses.unwrap_or(whole),
@@ -103,7 +116,6 @@ fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas) {
     cells(stage, &painter.with_clip_rect(area), &chart);
     point(stage, canvas, &painter.with_clip_rect(area), &chart);
     now(ui, stage, canvas, &chart.time, area);
-    stage.document.panels.address.order = Some((Arc::as_ptr(&recording), order));
 }
 
 fn move_addresses(

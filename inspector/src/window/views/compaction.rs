@@ -305,11 +305,9 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let key = (std::ptr::from_ref(recording), pass.before.at, corners, camera, look.dark, coloring);
     let clipped = painter.with_clip_rect(area);
     if stage.document.panels.compaction.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
-        let sums = Sums::of(&pass.before.parts, total, |index| {
-            let part = &pass.before.parts[index];
-            classes.class_of(recording, part.state, part.block, PoolKind::Unknown)
-        });
-        let scene = heap_scene(recording, &pass.before, &grid, &classes, &sums, &look);
+        let of_parts = classes.of_parts(recording, &pass.before);
+        let sums = Sums::of(&pass.before.parts, total, &of_parts);
+        let scene = heap_scene(&pass.before, &grid, &classes, (&of_parts, &sums), &look);
         stage.document.panels.compaction.drawn = Some((key, Cells::new(scene.cells)));
     }
     if let Some((_, cells)) = stage.document.panels.compaction.drawn.clone() {

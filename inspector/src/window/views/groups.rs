@@ -8,12 +8,19 @@ use crate::window::document::Selected;
 use crate::window::model::{Moment, PartState, Recording};
 
 /// Live blocks by site or by stream.
-pub struct Groups<'a> {
-    recording: &'a Recording,
+pub struct Groups {
     /// Number of the site or stream, bytes, blocks, largest block.
     rows: Vec<(u32, u64, u64, u64)>,
     most: u64,
     streams: bool,
+}
+
+/// The same as rows.
+pub struct Grouped<'a> {
+    /// Whose.
+    pub recording: &'a Recording,
+    /// The sums.
+    pub groups: &'a Groups,
 }
 
 const SITE_HEADS: [Head; 4] = [
@@ -29,9 +36,9 @@ const STREAM_HEADS: [Head; 4] = [
     head("stream", "an ordered lane of work", 200.0, false),
 ];
 
-impl<'a> Groups<'a> {
+impl Groups {
     /// Adds up a moment.
-    pub fn of(recording: &'a Recording, moment: &Moment, streams: bool) -> Self {
+    pub fn of(recording: &Recording, moment: &Moment, streams: bool) -> Self {
         let mut groups: HashMap<u32, (u64, u64, u64)> = HashMap::new();
         for part in moment.parts.iter().filter(|part| part.state == PartState::Live) {
             let Some(block) = recording.blocks.get(part.block as usize) else { continue };
@@ -44,12 +51,14 @@ impl<'a> Groups<'a> {
         let mut rows: Vec<_> = groups.into_iter().map(|(key, g)| (key, g.0, g.1, g.2)).collect();
         rows.sort_unstable();
         let most = rows.iter().map(|row| row.1).max().unwrap_or(1);
-        Self { recording, rows, most, streams }
+        Self { rows, most, streams }
     }
+}
 
+impl Grouped<'_> {
     fn name(&self, row: usize) -> &str {
-        let number = self.rows[row].0;
-        if self.streams {
+        let number = self.groups.rows[row].0;
+        if self.groups.streams {
             self.recording.stream(number)
         } else {
             self.recording.places.sites.get(number as usize).map_or("", String::as_str)
@@ -57,17 +66,17 @@ impl<'a> Groups<'a> {
     }
 }
 
-impl Rows for Groups<'_> {
+impl Rows for Grouped<'_> {
     fn heads(&self) -> &'static [Head] {
-        if self.streams { &STREAM_HEADS } else { &SITE_HEADS }
+        if self.groups.streams { &STREAM_HEADS } else { &SITE_HEADS }
     }
 
     fn count(&self) -> usize {
-        self.rows.len()
+        self.groups.rows.len()
     }
 
     fn text(&self, row: usize, column: usize) -> String {
-        let (_, bytes, blocks, largest) = self.rows[row];
+        let (_, bytes, blocks, largest) = self.groups.rows[row];
         match column {
             0 => units::count(blocks),
             1 => units::bytes(bytes),
@@ -77,7 +86,7 @@ impl Rows for Groups<'_> {
     }
 
     fn exact(&self, row: usize, column: usize) -> String {
-        let (_, bytes, blocks, largest) = self.rows[row];
+        let (_, bytes, blocks, largest) = self.groups.rows[row];
         match column {
             0 => blocks.to_string(),
             1 => bytes.to_string(),
@@ -87,7 +96,7 @@ impl Rows for Groups<'_> {
     }
 
     fn key(&self, row: usize, column: usize) -> Key {
-        let (_, bytes, blocks, largest) = self.rows[row];
+        let (_, bytes, blocks, largest) = self.groups.rows[row];
         match column {
             0 => Key::Number(blocks),
             1 => Key::Number(bytes),
@@ -97,16 +106,16 @@ impl Rows for Groups<'_> {
     }
 
     fn range(&self, row: usize) -> Option<(u64, u64)> {
-        Some((0, self.rows[row].1))
+        Some((0, self.groups.rows[row].1))
     }
 
     fn pick(&self, row: usize) -> Option<Selected> {
-        let number = self.rows[row].0;
-        Some(if self.streams { Selected::Stream(number) } else { Selected::Site(number) })
+        let number = self.groups.rows[row].0;
+        Some(if self.groups.streams { Selected::Stream(number) } else { Selected::Site(number) })
     }
 
     fn share(&self, row: usize, column: usize) -> Option<f32> {
-        (column == 1).then(|| self.rows[row].1 as f32 / self.most.max(1) as f32)
+        (column == 1).then(|| self.groups.rows[row].1 as f32 / self.groups.most.max(1) as f32)
     }
 }
 

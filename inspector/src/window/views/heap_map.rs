@@ -17,7 +17,7 @@ use crate::window::view::View;
 /// What was worked out for the last frame, and for what.
 #[derive(Default)]
 pub struct HeapPanel {
-    colors: Option<(ColorKey, Classes, Sums)>,
+    colors: Option<(ColorKey, Classes, Vec<u8>, Sums)>,
     drawn: Option<(DrawKey, HeapScene, Cells)>,
 }
 
@@ -30,7 +30,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     figures(ui, stage);
     classes(stage);
     let colors = stage.document.panels.heap.colors.as_ref();
-    let keys = colors.map(|(_, classes, _)| {
+    let keys = colors.map(|(_, classes, ..)| {
         let mut keys = classes.legend(&stage.look, &stage.document.moment);
         let alarm = (stage.look.alarm, stage.look.alarm);
         keys.push((alarm, Pattern::Solid, "a segment begins".to_owned()));
@@ -89,15 +89,9 @@ fn classes(stage: &mut Stage<'_>) {
         return;
     }
     let classes = Classes::of(recording, moment, coloring, focus);
-    let mut pools = vec![crate::window::model::PoolKind::Unknown; moment.parts.len()];
-    for space in &moment.spaces {
-        pools[space.parts.clone()].fill(space.pool);
-    }
-    let sums = Sums::of(&moment.parts, moment.reserved, |index| {
-        let part = &moment.parts[index];
-        classes.class_of(recording, part.state, part.block, pools[index])
-    });
-    document.panels.heap.colors = Some((key, classes, sums));
+    let of_parts = classes.of_parts(recording, moment);
+    let sums = Sums::of(&moment.parts, moment.reserved, &of_parts);
+    document.panels.heap.colors = Some((key, classes, of_parts, sums));
 }
 
 fn chart(ui: &mut Ui, stage: &mut Stage<'_>) {
@@ -149,7 +143,9 @@ fn move_camera(stage: &mut Stage<'_>, canvas: &Canvas, grid: &Grid) {
 fn selected_range(stage: &Stage<'_>) -> Option<(u64, u64)> {
     let moment = &stage.document.moment;
     match stage.document.sight.selected? {
-        Selected::Block(block) => moment.part_of(block).map(|part| (part.start, part.bytes)),
+        Selected::Block(block) => {
+            moment.part_of(&stage.document.recording, block).map(|part| (part.start, part.bytes))
+        }
         Selected::Range(address, bytes) => {
             let end = address.checked_add(bytes)?;
             let space = moment
@@ -164,14 +160,14 @@ fn selected_range(stage: &Stage<'_>) -> Option<(u64, u64)> {
 
 fn draw(stage: &mut Stage<'_>, painter: &egui::Painter, grid: &Grid) {
     let document = &mut *stage.document;
-    let Some((color_key, classes, sums)) = &document.panels.heap.colors else { return };
+    let Some((color_key, classes, of_parts, sums)) = &document.panels.heap.colors else { return };
     let camera = document.sight.camera.map(camera_key);
     let area = [grid.area.min.x, grid.area.min.y, grid.area.max.x, grid.area.max.y];
     let key = (*color_key, area.map(f32::to_bits), camera, stage.look.dark, grid.scale.to_bits());
     let drawn = &mut document.panels.heap.drawn;
     if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
-        let (recording, moment) = (&document.recording, &document.moment);
-        let mut scene = heap_scene(recording, moment, grid, classes, sums, &stage.look);
+        let kept = (of_parts.as_slice(), sums);
+        let mut scene = heap_scene(&document.moment, grid, classes, kept, &stage.look);
         let cells = Cells::new(std::mem::take(&mut scene.cells));
         *drawn = Some((key, scene, cells));
     }
@@ -261,7 +257,9 @@ fn point(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, grid: &Grid, painter: 
     } else if canvas.response.clicked() {
         stage.document.sight.selected = None;
     }
-    if let Some(part) = stage.document.hover.and_then(|block| moment.part_of(block)) {
+    let recording = &stage.document.recording;
+    let hovered = stage.document.hover.and_then(|block| moment.part_of(recording, block));
+    if let Some(part) = hovered {
         outline(&clipped, grid, (part.start, part.bytes), Stroke::new(1.5, stage.look.ink));
     }
     if let Some(range) = selected_range(stage) {

@@ -82,6 +82,7 @@ impl Panels {
             || self.explain.is_busy()
             || self.whatif.is_busy()
             || self.compaction.is_busy()
+            || self.address.is_busy()
     }
 }
 

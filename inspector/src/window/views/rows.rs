@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egui::Ui;
 
-use super::groups::{Events, Groups};
+use super::groups::{Events, Grouped, Groups};
 use super::table::{Done, Head, Key, Rows, TableState, head};
 use super::{Stage, empty, header};
 use crate::units;
@@ -30,12 +30,25 @@ pub struct Tables {
     whole_run: bool,
     /// The table used last: what Find and Copy act on.
     last: Option<Kind>,
+    /// What the rows are, in the order of [`Kind`], and of which content.
+    kept: [Option<(u64, Kept)>; 5],
+}
+
+/// What was gathered for a table.
+enum Kept {
+    /// Nothing: the rows are the recording's own.
+    Nothing,
+    /// Blocks.
+    Blocks(Vec<u32>),
+    /// Sites or streams.
+    Groups(Groups),
 }
 
 impl Tables {
     /// Forgets the rows.
     pub fn forget(&mut self) {
         self.states.iter_mut().for_each(TableState::forget);
+        self.kept = Default::default();
     }
 
     /// Lets the search field of the table used last have the keyboard; the view that it is in.
@@ -48,7 +61,8 @@ impl Tables {
     /// The table used last as text.
     pub fn copy(&self, recording: &Recording, moment: &Moment, csv: bool) -> String {
         let kind = self.last.unwrap_or(Kind::Allocations);
-        let rows = kind.rows(recording, moment, self.whole_run);
+        let kept = kind.gather(recording, moment, self.whole_run);
+        let rows = kind.rows(recording, moment, &kept);
         self.states[kind as usize].copy(&*rows, csv)
     }
 }
@@ -64,27 +78,32 @@ impl Kind {
         }
     }
 
+    fn gather(self, recording: &Recording, moment: &Moment, whole_run: bool) -> Kept {
+        match self {
+            Self::Allocations if whole_run => {
+                Kept::Blocks((0..recording.blocks.len() as u32).collect())
+            }
+            Self::Allocations => {
+                let parts = moment.parts.iter().filter(|part| part.state != PartState::Free);
+                Kept::Blocks(parts.map(|part| part.block).collect())
+            }
+            Self::Sites => Kept::Groups(Groups::of(recording, moment, false)),
+            Self::Streams => Kept::Groups(Groups::of(recording, moment, true)),
+            Self::Segments | Self::Events => Kept::Nothing,
+        }
+    }
+
     fn rows<'a>(
         self,
         recording: &'a Recording,
         moment: &'a Moment,
-        whole_run: bool,
+        kept: &'a Kept,
     ) -> Box<dyn Rows + 'a> {
-        match self {
-            Self::Allocations if whole_run => Box::new(Blocks {
-                recording,
-                blocks: (0..recording.blocks.len() as u32).collect(),
-                at: moment.at,
-            }),
-            Self::Allocations => {
-                let parts = moment.parts.iter().filter(|part| part.state != PartState::Free);
-                let blocks = parts.map(|part| part.block).collect();
-                Box::new(Blocks { recording, blocks, at: moment.at })
-            }
-            Self::Segments => Box::new(Segments { recording, moment }),
-            Self::Sites => Box::new(Groups::of(recording, moment, false)),
-            Self::Streams => Box::new(Groups::of(recording, moment, true)),
-            Self::Events => Box::new(Events { recording }),
+        match kept {
+            Kept::Blocks(blocks) => Box::new(Blocks { recording, blocks, at: moment.at }),
+            Kept::Groups(groups) => Box::new(Grouped { recording, groups }),
+            Kept::Nothing if self == Self::Segments => Box::new(Segments { recording, moment }),
+            Kept::Nothing => Box::new(Events { recording }),
         }
     }
 }
@@ -94,12 +113,17 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, kind: Kind) {
     let recording = Arc::clone(&stage.document.recording);
     let moment = Arc::clone(&stage.document.moment);
     let whole_run = stage.document.panels.tables.whole_run;
-    let rows = kind.rows(&recording, &moment, whole_run);
     let name = kind.view().title();
     let content = match kind {
         Kind::Events => Arc::as_ptr(&recording) as u64,
         _ => (Arc::as_ptr(&moment) as u64) << 1 | u64::from(whole_run),
     };
+    let kept = stage.document.panels.tables.kept[kind as usize].take();
+    let kept = match kept {
+        Some((known, kept)) if known == content => kept,
+        _ => kind.gather(&recording, &moment, whole_run),
+    };
+    let rows = kind.rows(&recording, &moment, &kept);
     let mut state = std::mem::take(&mut stage.document.panels.tables.states[kind as usize]);
     if state.sort.is_none() && matches!(kind, Kind::Sites | Kind::Streams | Kind::Allocations) {
         state.sort = Some((SORTED_BY, true));
@@ -135,7 +159,9 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, kind: Kind) {
         stage.document.panels.tables.last = Some(kind);
         *stage.active = kind.view();
     }
+    drop(rows);
     stage.document.panels.tables.states[kind as usize] = state;
+    stage.document.panels.tables.kept[kind as usize] = Some((content, kept));
 }
 
 /// The column that most tables are ordered by at first.
@@ -172,7 +198,7 @@ fn take(stage: &mut Stage<'_>, kind: Kind, done: Done) {
 
 struct Blocks<'a> {
     recording: &'a Recording,
-    blocks: Vec<u32>,
+    blocks: &'a [u32],
     at: u32,
 }
 
