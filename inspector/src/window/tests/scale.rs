@@ -56,16 +56,7 @@ fn recording() -> Recording {
             }
         }
     }
-    let total = LIVE * 98_304;
-    let segment = |number: u64| SegmentRow {
-        address: number * (64 << 20),
-        bytes: 64 << 20,
-        born: 0,
-        gone: NEVER,
-        stream: 0,
-        pool: PoolKind::Large,
-    };
-    let segments: Vec<SegmentRow> = (0..total.div_ceil(64 << 20)).map(segment).collect();
+    let segments = segments(LIVE * 98_304);
     let sites = (0..200).map(|n| format!("train.py:{n} step")).collect();
     Recording {
         name: "a million".to_owned(),
@@ -85,6 +76,19 @@ fn recording() -> Recording {
         notes: Vec::new(),
         facts: None,
     }
+}
+
+/// Segments of 64 MiB, one behind the other.
+fn segments(total: u64) -> Vec<SegmentRow> {
+    let segment = |number: u64| SegmentRow {
+        address: number * (64 << 20),
+        bytes: 64 << 20,
+        born: 0,
+        gone: NEVER,
+        stream: 0,
+        pool: PoolKind::Large,
+    };
+    (0..total.div_ceil(64 << 20)).map(segment).collect()
 }
 
 /// Milliseconds that this thread was busy: other programs on the machine do not count.
