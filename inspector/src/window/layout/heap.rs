@@ -105,6 +105,15 @@ impl Grid {
         })
     }
 
+    /// The rectangle of a stretch that lies in one row; most do.
+    fn one(&self, start: u64, bytes: u64) -> Option<Rect> {
+        let Camera { per_row, origin, .. } = self.camera;
+        let row = ((start as f64 - origin) / per_row).floor();
+        let left = origin + row * per_row;
+        let (from, to) = (start as f64 - left, (start + bytes) as f64 - left);
+        (to <= per_row).then(|| self.rect(row, from, to))
+    }
+
     fn rect(&self, row: f64, from: f64, to: f64) -> Rect {
         let x = |bytes: f64| {
             let at = self.area.left() + (bytes / self.camera.per_row * self.width()) as f32;
@@ -189,7 +198,8 @@ pub fn scene(
 ) -> HeapScene {
     let mut scene = HeapScene::default();
     let pixel = grid.camera.per_row / (grid.width() * f64::from(grid.scale));
-    if pixel >= sums.cell as f64 && moment.parts.len() > FEW {
+    // Half a cell to a pixel is as sharp as a pixel is.
+    if pixel * 2.0 >= sums.cell as f64 && moment.parts.len() > FEW {
         dense(&mut scene, grid, classes, sums, look, pixel);
     } else {
         exact(&mut scene, moment, grid, (classes, of_parts), look, pixel);
@@ -251,7 +261,9 @@ fn exact(
             crowded = Some((at, part.bytes));
         }
         let (colors, pattern) = classes.paint(look, *class);
-        for mut rect in grid.rects(part.start, part.bytes) {
+        let one = grid.one(part.start, part.bytes);
+        let many = one.is_none().then(|| grid.rects(part.start, part.bytes));
+        for mut rect in one.into_iter().chain(many.into_iter().flatten()) {
             let width = rect.width() * grid.scale;
             if width < 1.0 {
                 rect.max.x = rect.min.x + 1.0 / grid.scale;

@@ -159,6 +159,7 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
     let mut inspector = Inspector::new(Settings::default(), Some(wgpu::TextureFormat::Rgba8Unorm));
     inspector.add(recording);
     inspector.go(crate::window::At::End);
+    let mut late = Vec::new();
     for view in [None, Some(View::HeapMap), Some(View::Timeline), Some(View::AddressTime)] {
         inspector.show_only(view);
         let mut times = frames(&mut inspector, egui::pos2(500.0, 400.0));
@@ -167,6 +168,7 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
         let name = view.map_or("the whole window", View::title);
         println!("{name}: median {:.2} ms, p95 {:.2} ms", part(0.5), part(0.95));
         let most = if cfg!(debug_assertions) { 1000.0 } else { 8.0 };
-        assert!(part(0.95) <= most, "{name}: p95 {:.2} ms", part(0.95));
+        late.extend((part(0.95) > most).then(|| format!("{name}: p95 {:.2} ms", part(0.95))));
     }
+    assert!(late.is_empty(), "{late:?}");
 }
