@@ -20,11 +20,19 @@ use crate::window::view::View;
 #[derive(Default)]
 pub struct AddressPanel {
     order: Job<Arc<(Order, Moment)>>,
+    /// The order before, shown while a run's next one is worked out.
+    last: Option<Arc<(Order, Moment)>>,
     colors: Option<(ColorKey, Classes)>,
     drawn: Option<(DrawKey, Cells, usize)>,
 }
 
 impl AddressPanel {
+    /// Drops what was worked out, but for what is shown until there is something new.
+    pub fn forget(&mut self) {
+        let last = self.order.poll().cloned().or(self.last.take());
+        *self = Self { last, ..Self::default() };
+    }
+
     /// Whether a thread works on it.
     pub fn is_busy(&mut self) -> bool {
         self.order.poll();
@@ -82,7 +90,7 @@ fn prepare(ui: &Ui, stage: &mut Stage<'_>) -> Option<Arc<(Order, Moment)>> {
             Arc::new((Order::of(&work), Moment::of(&work, work.peak())))
         });
     }
-    let made = Arc::clone(panel.order.poll()?);
+    let made = panel.order.poll().cloned().or_else(|| panel.last.clone())?;
     let key = (Arc::as_ptr(&recording), document.sight.coloring, document.sight.focus());
     if panel.colors.as_ref().is_none_or(|(known, _)| *known != key) {
         // Classes of the fullest moment hold for the whole run; ages do not.

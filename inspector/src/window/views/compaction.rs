@@ -22,8 +22,8 @@ use crate::window::view::View;
 pub struct CompactionPanel {
     /// The pass shown, counted from the first; without one, the one at or after the moment.
     pass: Option<usize>,
-    /// Plan here rather than show recorded moves.
-    planning: bool,
+    /// Plan here rather than show recorded moves; unless chosen, where none were recorded.
+    planning: Option<bool>,
     aim: Option<Aim>,
     plan: Job<Planned>,
     planned_for: Option<(*const Moment, Aim)>,
@@ -44,6 +44,10 @@ impl CompactionPanel {
     pub fn is_busy(&mut self) -> bool {
         self.plan.poll();
         self.plan.is_running()
+    }
+
+    fn plans(&self, passes: usize) -> bool {
+        passes == 0 || self.planning.unwrap_or(false)
     }
 
     fn rewind(&mut self) {
@@ -72,11 +76,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         return;
     }
     let ranges = recording.move_ranges();
-    if ranges.is_empty() {
-        stage.document.panels.compaction.planning = true;
-    }
-    source(ui, stage, ranges.len());
-    let planning = stage.document.panels.compaction.planning;
+    let planning = source(ui, stage, ranges.len());
     let pass =
         if planning { planned(ui, stage) } else { Some(recorded(ui, stage, &recording, &ranges)) };
     let Some(pass) = pass else {
@@ -88,23 +88,27 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         empty(ui, "Nothing moves", &pass.text);
         return;
     }
-    controls(ui, stage, &pass);
+    controls(ui, stage, &pass, planning);
     map(ui, stage, &recording, &pass);
 }
 
 /// Recorded passes, or a plan for this moment.
-fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) {
+fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
     let largest = stage.document.moment.largest_free;
     let failed = stage.document.recording.failures.last().map(|failure| failure.bytes);
     header(ui, |ui| {
         let panel = &mut stage.document.panels.compaction;
-        let before = panel.planning;
-        ui.add_enabled_ui(passes > 0, |ui| {
-            ui.selectable_value(&mut panel.planning, false, format!("{passes} recorded passes"));
-        });
-        ui.selectable_value(&mut panel.planning, true, "plan here")
-            .on_hover_text("what Terrane's planner would move in this heap");
-        if panel.planning {
+        let before = panel.plans(passes);
+        let text = format!("{passes} recorded passes");
+        let button = egui::Button::selectable(!before, text);
+        if ui.add_enabled(passes > 0, button).clicked() {
+            panel.planning = Some(false);
+        }
+        let tip = "what Terrane's planner would move in this heap";
+        if ui.selectable_label(before, "plan here").on_hover_text(tip).clicked() {
+            panel.planning = Some(true);
+        }
+        if panel.plans(passes) {
             let room = failed.unwrap_or(largest.saturating_mul(2)).next_multiple_of(1 << 21);
             let aims = [Aim::Room(room), Aim::Release, Aim::Tidy];
             let aim = panel.aim.get_or_insert(if failed.is_some() { aims[0] } else { aims[2] });
@@ -118,18 +122,19 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) {
                 });
             shown.response.accessible_name("goal");
         }
-        if panel.planning != before {
+        if panel.plans(passes) != before {
             panel.rewind();
         }
         if stage.document.recording.is_live {
             let tip = "move the live blocks of the run together at once";
             if ui.button("Compact now").on_hover_text(tip).clicked() {
                 stage.commands.push(Command::CompactNow);
-                stage.document.panels.compaction.planning = false;
+                stage.document.panels.compaction.planning = None;
                 stage.document.panels.compaction.pass = None;
             }
         }
     });
+    stage.document.panels.compaction.plans(passes)
 }
 
 fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
@@ -151,7 +156,7 @@ fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
     let text = match (plan.met, plan.reachable) {
         (true, _) => "The goal is met already: nothing has to move.",
         (_, false) => "The goal cannot be met by moving blocks here.",
-        _ => "A plan: nothing was moved in this recording.",
+        _ => "A plan: nothing of it was done.",
     };
     Some(Pass { before: moment, moves: plan.moves, refused: plan.refused, text: text.to_owned() })
 }
@@ -210,12 +215,11 @@ fn refusals(ui: &mut Ui, pass: &Pass) {
     });
 }
 
-fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass) {
+fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, planning: bool) {
     let look = stage.look;
     let count = pass.moves.len();
     let moved: u64 = pass.moves.iter().map(|shift| shift.bytes).sum();
     let gained = largest_hole_after(&pass.before, &pass.moves);
-    let planning = stage.document.panels.compaction.planning;
     header(ui, |ui| {
         bytes(ui, &look, if planning { "to move" } else { "moved" }, moved);
         bytes(ui, &look, "largest hole before", pass.before.largest_free);

@@ -69,7 +69,7 @@ impl Panels {
     /// Drops what was worked out from a recording that has been replaced.
     pub fn forget(&mut self) {
         self.heap = heap_map::HeapPanel::default();
-        self.address = address_time::AddressPanel::default();
+        self.address.forget();
         self.time = timeline::TimePanel::default();
         self.streams = streams::StreamPanel::default();
         self.flame.forget();
@@ -148,6 +148,9 @@ fn waiting(ui: &mut Ui, text: &str) {
     ui.request_repaint_after(std::time::Duration::from_millis(100));
 }
 
+/// Size of a colour in a legend.
+const SWATCH: egui::Vec2 = egui::vec2(15.0, 11.0);
+
 /// A colour and what it means; the pattern is drawn too.
 fn legend(
     ui: &mut Ui,
@@ -155,18 +158,28 @@ fn legend(
     keys: &[((egui::Color32, egui::Color32), super::paint::Pattern, String)],
 ) {
     use super::paint::{Cell, Cells};
-    let small = egui::FontId::proportional(11.5);
+    let font = egui::FontId::proportional(11.5);
+    let ink = stage.look.ink;
     let mut swatches = Vec::new();
     ui.horizontal_wrapped(|ui| {
-        ui.spacing_mut().item_spacing = egui::vec2(4.0, 3.0);
+        ui.spacing_mut().item_spacing = egui::vec2(10.0, 3.0);
         for (colors, pattern, text) in keys {
-            ui.horizontal(|ui| {
-                let (rect, _) =
-                    ui.allocate_exact_size(egui::vec2(15.0, 11.0), egui::Sense::hover());
-                swatches.push(Cell::new(rect, *colors, *pattern));
-                ui.label(RichText::new(text).font(small.clone()));
-                ui.add_space(7.0);
+            // One piece each, so that a line breaks between keys.
+            let words = ui.painter().layout_no_wrap(text.clone(), font.clone(), ink);
+            let size = egui::vec2(SWATCH.x + 5.0 + words.size().x, words.size().y.max(SWATCH.y));
+            let (rect, response) = ui.allocate_exact_size(size, egui::Sense::hover());
+            response.widget_info(|| {
+                egui::WidgetInfo::labeled(egui::Role::Label, true, format!("colour key: {text}"))
             });
+            let middle = rect.left_center() + egui::vec2(SWATCH.x / 2.0, 0.0);
+            swatches.push(Cell::new(
+                egui::Rect::from_center_size(middle, SWATCH),
+                *colors,
+                *pattern,
+            ));
+            let at =
+                egui::pos2(rect.left() + SWATCH.x + 5.0, rect.center().y - words.size().y / 2.0);
+            ui.painter().galley(at, words, ink);
         }
     });
     stage.surface.draw(ui.painter(), 1, &Cells::new(swatches.clone()));
