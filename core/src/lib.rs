@@ -26,6 +26,7 @@ pub mod range;
 mod request;
 pub mod size_class;
 pub mod stats;
+mod sync;
 pub mod units;
 
 pub use allocator::{

@@ -1,12 +1,13 @@
 //! The state's lock, and an instrument that tells how long it was held at most.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::device::Device;
 use crate::id::Key;
+use crate::sync::{Condvar, MutexGuard};
 
 use super::state::{State, flag};
 use super::{Allocator, Inner};

@@ -29,7 +29,7 @@ mod submission;
 mod trim;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 pub use buffer::Buffer;
 pub use config::{Config, Prefer, Reuse, Scrub};
@@ -50,6 +50,7 @@ use crate::error::Error;
 use crate::event::Ring;
 use crate::id::Table;
 use crate::stats::TagStats;
+use crate::sync::{Condvar, Mutex};
 
 use hooks::Hooks;
 use lock::Locked;
