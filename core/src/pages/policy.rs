@@ -37,12 +37,12 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            large: 16 << 20,
+            large: 32 << 20,
             small_page: 2 << 20,
             large_page: 16 << 20,
             grading: 8,
             slack_permille: 0,
-            steal_permille: 5,
+            steal_permille: 10,
             steal_allowance: 30_000_000,
             gap_bytes: 55 << 20,
             stale_max: 1_024,
@@ -121,8 +121,8 @@ mod tests {
             policy.piece(Zone::Large, 64 * MIB, 2 * MIB, heat, 1_000_000_000) / MIB
         };
         assert_eq!(piece(0), 8);
-        assert_eq!(piece(34_000_000), 8);
-        assert_eq!(piece(36_000_000), 16);
+        assert_eq!(piece(39_000_000), 8);
+        assert_eq!(piece(41_000_000), 16);
         assert!(piece(900_000_000) <= 16);
     }
 }

@@ -93,7 +93,7 @@ fn a_rolled_back_plan_leaves_no_trace() {
 
 #[test]
 fn the_old_range_of_a_stolen_page_is_neither_hole_nor_destination() {
-    let mut rig = Rig::new(Policy::default());
+    let mut rig = Rig::new(Policy { large: 16 * MIB, ..Policy::default() });
     let (a, first) = rig.alloc(&request(32 * MIB, 0), OPEN).unwrap();
     let (_wall, _) = rig.alloc(&request(16 * MIB, 0), OPEN).unwrap();
     rig.free(a, &Points::one(point(0, 7)));
