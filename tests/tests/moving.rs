@@ -49,7 +49,7 @@ impl Stage {
         config.paging = false;
         config.small_max = 0;
         config.growth = Growth::Proportional { min_bytes: 1 << 20, max_bytes: 2 << 20 };
-        // Four fifths of what the threads hold at their most: shortage all the time.
+        // Little more than what the threads hold: room is short now and then.
         let bytes = THREADS * HELD as u64 * (most / 2) * 2 / 5;
         config.limits = vec![Limit::Bytes(bytes.next_multiple_of(1 << 20))];
         config.verify_moves = Verify::OneIn(7);
