@@ -462,3 +462,21 @@ fn top_shows_an_allocator_of_a_running_program() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("terrane::inspect"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_failure_of_our_own_allocator_is_explained_from_its_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("short.terrane").display().to_string();
+    let args = ["replay", &trace("resnet50_amp"), "--capacity", "0.9x", "--record", &out];
+    assert!(run(&args).status.success());
+    let found = json(&["explain", &out]);
+    assert!(found["failures"].as_u64().unwrap() > 0, "{found}");
+    let number = |key: &str| found[key].as_u64().unwrap();
+    let there = number("reserved") + number("left");
+    let limit = (6_057_040_912_f64 * 0.9).ceil() as u64;
+    assert!(there <= limit, "{there} of {limit}");
+    let needed = number("live") + number("asked");
+    assert_eq!(found["class"] == "capacity", needed > there, "{found}");
+    let text = shown(&["explain", &out]);
+    assert!(text.contains("below the limit"), "{text}");
+}

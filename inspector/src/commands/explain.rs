@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use terrane_trace::diagnose::{
-    Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Sidecar, SiteBy, Sites,
-    explain, sites,
+    Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Shortage, Sidecar,
+    SiteBy, Sites, explain, shortage, sites,
 };
-use terrane_trace::recording::Recording;
+use terrane_trace::recording::{Format, Recording};
 use terrane_trace::snapshot::History;
 
 use super::shared::{FileArgs, bad, bytes, history, open, show};
@@ -51,6 +51,11 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
         limit: args.limit.or(beside.limit),
         device_total: args.device_total.or(beside.device_total),
     };
+    if recording.format == Format::Terrane
+        && let Some(found) = shortage(&recording.snapshot, history)
+    {
+        return show(args.file.json, &found, || shortage_text(&found));
+    }
     match explained(&recording, history, known).map_err(bad(&args.file))? {
         Some(found) => show(args.file.json, &found, || text(&found, &args.file.file)),
         None => show(args.file.json, &Nothing { class: None, failures: 0 }, || {
@@ -161,6 +166,35 @@ pub fn text(explained: &Explained, file: &Path) -> String {
     }
     let _ = write!(text, "\n{}", remedies(found, file));
     text
+}
+
+/// The verdict on our own allocator's failure.
+fn shortage_text(found: &Shortage) -> String {
+    let bytes = units::bytes;
+    let (asked, short) = (bytes(found.asked), bytes(found.short_bytes));
+    let verdict = match found.class {
+        Class::Capacity => format!(
+            "Capacity: what is live and the {asked} asked for need {short} more than there is. No \
+             allocator helps: the peak has to shrink by {short}."
+        ),
+        Class::Pending => format!(
+            "Pending: there is room for {asked} once the work ends that still uses freed blocks."
+        ),
+        _ => format!("Fragmentation: there is room for {asked}, in pieces too small."),
+    };
+    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+    let event = units::count(found.event);
+    for (what, value, meaning) in [
+        ("asked for", found.asked, format!("on stream {}, at event {event}", found.stream)),
+        ("live", found.live, "asked for by live blocks".to_owned()),
+        ("pending", found.pending, "freed, and work still uses it".to_owned()),
+        ("reserved", found.reserved, "memory objects".to_owned()),
+        ("left", found.left, "below the limit".to_owned()),
+    ] {
+        table.row([what.to_owned(), bytes(value), meaning]);
+    }
+    let failures = counted(found.failures, "request failed", "requests failed");
+    format!("{verdict}\n\n{table}\n{failures} in the recording; this is the last.\n")
 }
 
 fn happened(found: &Explanation) -> Table {

@@ -76,7 +76,9 @@ pub fn heap_by_address(history: &History, events: usize) -> Heap {
     let mut segments: Vec<(u64, u64)> = Vec::new();
     for (start, bytes) in ranges {
         match segments.last_mut() {
-            Some((first, length)) if *first + *length == start => *length += bytes,
+            Some((first, length)) if first.checked_add(*length) == Some(start) => {
+                *length = length.saturating_add(bytes);
+            }
             _ => segments.push((start, bytes)),
         }
     }
@@ -106,7 +108,7 @@ pub fn heap_by_address(history: &History, events: usize) -> Heap {
             let bytes = bytes.min(end - address);
             heap.blocks.push(part(address, bytes, stream, false));
             heap.at.insert(address, block);
-            at = at.max(address + bytes);
+            at = at.max(address.saturating_add(bytes));
         }
         if at < end {
             heap.blocks.push(part(at, end - at, 0, true));

@@ -1,6 +1,6 @@
 //! What is there, folded from events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use terrane_core::event::{Event, EventKind};
 
 /// A block that is live, or freed and still in use.
@@ -42,6 +42,8 @@ pub struct HeapState {
     /// Freed blocks, by class, in the order of their frees: completions of several at once say
     /// only how many bytes.
     pending: BTreeMap<u8, VecDeque<u64>>,
+    /// Places of `pages` by memory object.
+    places: BTreeMap<u64, BTreeSet<(u8, u64)>>,
 }
 
 impl HeapState {
@@ -88,16 +90,21 @@ impl HeapState {
             self.objects.insert(event.a, event.b);
         } else if is(EventKind::PageReleased) {
             self.objects.remove(&event.a);
-            self.pages.retain(|_, page| page.0 != event.a);
+            for place in self.places.remove(&event.a).unwrap_or_default() {
+                self.pages.remove(&place);
+            }
         } else if is(EventKind::PageMapped) || is(EventKind::PageStolen) {
             if let Some(old) = self.stolen_from(event) {
-                self.pages.remove(&old);
+                self.unmap(old);
             }
-            self.pages.insert((event.class(), event.c), (event.a, event.b));
+            let place = (event.class(), event.c);
+            self.unmap(place);
+            self.pages.insert(place, (event.a, event.b));
+            self.places.entry(event.a).or_default().insert(place);
         } else if is(EventKind::PageUnmapped) {
             let place = (event.class(), event.c);
             if self.pages.get(&place).is_some_and(|page| page.0 == event.a) {
-                self.pages.remove(&place);
+                self.unmap(place);
             }
         } else if is(EventKind::LimitSet) {
             self.limit = Some(event.b);
@@ -111,8 +118,22 @@ impl HeapState {
             return None;
         }
         let (place, page) = ((event.class(), event.c), (event.a, event.b));
-        let mut pages = self.pages.iter().filter(|(at, _)| **at != place);
-        pages.find(|(_, other)| **other == page).map(|(at, _)| *at)
+        let mut others = self.places.get(&event.a)?.iter().filter(|other| **other != place);
+        others.find(|other| self.pages.get(other) == Some(&page)).copied()
+    }
+
+    /// The places at which pages of a memory object are mapped, and their bytes.
+    pub fn pages_of(&self, object: u64) -> impl Iterator<Item = ((u8, u64), u64)> + '_ {
+        let places = self.places.get(&object).into_iter().flatten();
+        places.filter_map(|place| Some((*place, self.pages.get(place)?.1)))
+    }
+
+    fn unmap(&mut self, place: (u8, u64)) {
+        if let Some((object, _)) = self.pages.remove(&place)
+            && let Some(places) = self.places.get_mut(&object)
+        {
+            places.remove(&place);
+        }
     }
 
     /// The first byte of the space that the place of an event is in. A file has offsets and no

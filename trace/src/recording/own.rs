@@ -103,7 +103,9 @@ fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
     for (&(class, at), &(_, bytes)) in &state.pages {
         let start = HeapState::paged_base(class).wrapping_add(at);
         run = Some(match run {
-            Some((first, length)) if first + length == start => (first, length + bytes),
+            Some((first, length)) if first.checked_add(length) == Some(start) => {
+                (first, length.saturating_add(bytes))
+            }
             before => {
                 ranges.extend(before.map(|(first, length)| (first, (length, true))));
                 (start, bytes)
@@ -131,8 +133,9 @@ fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
             state,
             stack: sites.get(&event.site()).copied(),
         });
-        segment.active_bytes += event.b;
-        segment.allocated_bytes += if block.pending { 0 } else { event.b };
+        let live = if block.pending { 0 } else { event.b };
+        segment.active_bytes = segment.active_bytes.saturating_add(event.b);
+        segment.allocated_bytes = segment.allocated_bytes.saturating_add(live);
         segment.stream = event.stream();
     }
     segments.iter_mut().for_each(|s| s.blocks.sort_by_key(|block| block.address));
@@ -190,7 +193,7 @@ impl Walk {
             return Ok(());
         }
         if !is_start {
-            self.lost += sequence - expected;
+            self.lost = self.lost.saturating_add(sequence - expected);
         }
         // After a gap: what is not in the new state was freed meanwhile.
         let there: HashSet<u64> = events.iter().map(|e| e.handle).collect();
@@ -218,8 +221,9 @@ impl Walk {
 
     fn take(&mut self, event: &Event) -> Result<(), Reason> {
         self.begun = true;
-        let expected = self.last_sequence.map_or(event.sequence, |last| last + 1);
-        self.lost += event.sequence.saturating_sub(expected);
+        let expected = self.last_sequence.map_or(event.sequence, |last| last.saturating_add(1));
+        let lost = event.sequence.saturating_sub(expected);
+        self.lost = self.lost.saturating_add(lost);
         self.last_sequence = Some(event.sequence);
         self.record(event)?;
         let mut completed = Vec::new();
@@ -278,8 +282,7 @@ impl Walk {
                 self.change(SegmentOp::Unmap, here, event.b);
             }
         } else if is(EventKind::PageReleased) {
-            let pages = self.state.pages.iter().filter(|(_, page)| page.0 == event.a);
-            let gone: Vec<_> = pages.map(|(place, page)| (*place, page.1)).collect();
+            let gone: Vec<_> = self.state.pages_of(event.a).collect();
             for ((class, at), bytes) in gone {
                 self.change(SegmentOp::Unmap, page(class, at), bytes);
             }
