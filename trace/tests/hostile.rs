@@ -42,7 +42,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
     files.push(("golden", std::fs::read(data.join("golden/trace.v1.terrane")).unwrap()));
     let csv =
         "t_us,op,block,size,stream\n1,a,0,1000,0\n2,a,1,3000000,1\n3,r,0,1000,0\n4,f,0,1000,0\n";
-    files.push(("csv", csv.repeat(1).into_bytes()));
+    files.push(("csv", csv.as_bytes().to_vec()));
     let rmm = "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,256,0x0\n\
                1,10:00:00.000002,free,0x1000,256,0x0\n";
     files.push(("rmm", rmm.as_bytes().to_vec()));

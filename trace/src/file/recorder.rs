@@ -44,13 +44,20 @@ pub struct Tap<'a> {
     alloc: &'a Allocator,
     meta: Meta,
     path: Option<PathBuf>,
+    #[cfg(feature = "live")]
     is_shown: bool,
 }
 
 impl<'a> Tap<'a> {
     /// Nothing yet.
     pub fn new(alloc: &'a Allocator, meta: Meta) -> Self {
-        Self { alloc, meta, path: None, is_shown: false }
+        Self {
+            alloc,
+            meta,
+            path: None,
+            #[cfg(feature = "live")]
+            is_shown: false,
+        }
     }
 
     /// Records into a file.

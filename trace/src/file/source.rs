@@ -2,10 +2,13 @@
 
 use super::recorder::Feed;
 use super::state::HeapState;
-use super::texts::{Status, Text, TextKind};
+#[cfg(feature = "live")]
+use super::texts::Status;
+use super::texts::{Text, TextKind};
 use super::writer::CHUNK_EVENTS;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+#[cfg(feature = "live")]
 use terrane_core::device::HeapId;
 use terrane_core::event::{Event, EventKind, RecorderMode};
 use terrane_core::{Allocator, PartState};
@@ -18,6 +21,7 @@ pub(super) trait Source: Send + 'static {
     /// the last call, the whole state.
     fn pull(&mut self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> Pulled;
     /// The figures now; `None` where nobody can be asked.
+    #[cfg(feature = "live")]
     fn status(&self) -> Option<Status>;
 }
 
@@ -97,6 +101,7 @@ impl Source for RingSource {
         Pulled { dropped: self.dropped, state }
     }
 
+    #[cfg(feature = "live")]
     fn status(&self) -> Option<Status> {
         let stats = self.alloc.stats();
         let device = self.alloc.device();
@@ -194,6 +199,7 @@ impl Source for FeedSource {
         Pulled { dropped, state: None }
     }
 
+    #[cfg(feature = "live")]
     fn status(&self) -> Option<Status> {
         None
     }
