@@ -181,3 +181,39 @@ fn case_18_a_device_lost_at_any_call_of_a_pass_leaves_everything_sound() {
     }
     panic!("no pass ever ended");
 }
+
+#[test]
+fn a_copy_that_differs_is_told_keeps_its_source_and_stops_all_moving() {
+    let sim = Sim::slabs().capacity(64 * U).bytes(true).open();
+    let board = Board::new(sim.shared(), |config| config.verify_moves = Verify::Always);
+    // A first move, after which the stream of copies is known.
+    let mut pass = board.alloc.begin_pass(QUARTER, Limits::NONE.moves(1)).unwrap();
+    let copies = pass.submit().unwrap().unwrap().stream;
+    assert_eq!(pass.end_pass().unwrap().moves, 1);
+    board.assert_whole();
+    sim.set_completion(copies, Completion::ByHand).unwrap();
+    let before: Vec<_> = board.live.iter().map(|(_, b)| board.alloc.info(*b).unwrap()).collect();
+    let mut pass = board.alloc.begin_pass(QUARTER, Limits::NONE.moves(1)).unwrap();
+    let last = pass.submit().unwrap().unwrap();
+    let place = |block| board.alloc.info(block).unwrap().place;
+    let moved = before.iter().find(|info| place(info.handle) != info.place).unwrap();
+    let (block, at) = (moved.handle, place(moved.handle));
+    // The checksum of the old place, then the copy; then something strikes the new place.
+    sim.complete(SyncPoint { value: last.value - 1, ..last });
+    let other = sim.create_stream(StreamSpec::default()).unwrap();
+    sim.complete(sim.fill(other, at, 4, 0xDEAD_BEEF).unwrap());
+    sim.complete_all();
+    assert!(pass.poll().unwrap().done);
+    let report = pass.end_pass().unwrap();
+    assert_eq!((report.verdicts.corrupt, report.corrupt.len()), (1, 1), "{report:?}");
+    assert_eq!((report.corrupt[0].handle, report.corrupt[0].new), (block, at));
+    let kept = report.corrupt[0].old;
+    let snapshot = board.alloc.snapshot();
+    let mut parts = snapshot.segments.iter().flat_map(|segment| &segment.parts);
+    let source = parts.find(|part| part.offset == kept.offset).unwrap();
+    assert!(source.block.is_none() && source.state != terrane_core::PartState::Free, "{source:?}");
+    let again = board.alloc.compact(QUARTER, Limits::NONE);
+    assert_eq!(again.err(), Some(Error::MovesStopped));
+    board.alloc.check().unwrap();
+    sim.complete_all();
+}
