@@ -178,6 +178,7 @@ impl Inner {
             self.device.destroy_view(view)?;
         }
         self.settle_moves(moved)?;
+        self.settle_all_moves()?;
         self.run_deferred();
         Ok(())
     }

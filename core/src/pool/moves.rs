@@ -32,11 +32,12 @@ impl Pool {
         self.key.graph.is_none()
     }
 
-    /// Free bytes of the segments in use, and their largest free range. O(segments).
+    /// Free bytes of the segments in use, and their largest free range as far as neighbours behind
+    /// different waits have come together. O(segments).
     pub fn free_in_use(&self) -> (u64, u64) {
         let used = self.segments().filter(|(id, _)| !self.ranges.is_wholly_free(*id));
         let free = used.map(|(id, _)| self.ranges.segment_free(id)).sum();
-        (free, self.ranges.largest_run().min(free))
+        (free, self.ranges.largest_free().min(free))
     }
 
     /// The segment of a taken range; `None` in a paged space.

@@ -64,7 +64,7 @@ impl Inner {
             }
         };
         state.note_moved(pass.pool, key, new, bytes);
-        state.moves.flights.push(Flight { pass: pass.id, key, bytes, point, check });
+        state.moves.take_off(Flight { pass: pass.id, key, bytes, point, check });
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);

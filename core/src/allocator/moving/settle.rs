@@ -16,21 +16,38 @@ use super::state::{Check, Flight};
 use super::submit::SLICE;
 
 impl State {
-    /// Takes out the moves whose copies are known to be done.
+    /// Takes out some of the moves whose copies are known to be done; the others wait for the
+    /// next call. Those whose checksums are compared come together, since they share a report.
     pub fn take_finished_moves(&mut self) -> Vec<Flight> {
-        if self.moves.flights.is_empty() {
-            return Vec::new();
+        let mut finished: Vec<Flight> = Vec::new();
+        let has_checks = self.moves.passes.values().any(|books| books.checks > 0);
+        for flights in &mut self.moves.flights {
+            while let Some(flight) = flights.front() {
+                let known = self.reached.get(&flight.point.stream).copied().unwrap_or(0);
+                let is_full = finished.len() >= SLICE
+                    && finished.last().is_none_or(|it| !has_checks || it.point != flight.point);
+                if flight.point.value > known || is_full {
+                    break;
+                }
+                finished.extend(flights.pop_front());
+            }
         }
-        let reached = &self.reached;
-        let is_done = |flight: &mut Flight| {
-            let known = reached.get(&flight.point.stream);
-            known.is_some_and(|&known| known >= flight.point.value)
-        };
-        self.moves.flights.extract_if(.., is_done).collect()
+        finished
     }
 }
 
 impl Inner {
+    /// Settles what more is known to be done, a few moves at a time.
+    pub fn settle_all_moves(&self) -> Result<(), Error> {
+        loop {
+            let moved = self.lock().take_finished_moves();
+            if moved.is_empty() {
+                return Ok(());
+            }
+            self.settle_moves(moved)?;
+        }
+    }
+
     /// Counts finished moves, compares the checksums of those that have some, and lets go of
     /// their old places.
     pub fn settle_moves(&self, flights: Vec<Flight>) -> Result<(), Error> {
@@ -68,6 +85,10 @@ impl Inner {
         reports: &FxHashMap<u64, (Report, Report)>,
     ) {
         let Flight { pass, key, bytes, check, .. } = flight;
+        if let Some(books) = state.moves.passes.get_mut(&pass) {
+            books.under_way -= 1;
+            books.checks -= u64::from(check.is_some());
+        }
         let is_live = state.block(key).is_ok();
         let mut verdict = if is_live { Verdict::Committed } else { Verdict::Dropped };
         if let Some(check) = check {
@@ -101,8 +122,8 @@ impl Inner {
 impl State {
     /// Forgets a pass that was ended, once none of its moves is under way.
     pub(super) fn forget_pass(&mut self, pass: u32) {
-        let is_over = self.moves.passes.get(&pass).is_some_and(|books| books.ended)
-            && self.moves.flights.iter().all(|flight| flight.pass != pass);
+        let books = self.moves.passes.get(&pass);
+        let is_over = books.is_some_and(|books| books.ended && books.under_way == 0);
         if is_over {
             self.moves.passes.remove(&pass);
         }

@@ -235,7 +235,7 @@ impl Inner {
         let Some(new) = state.blocks.get(key).ok().map(|block| block.node) else { return };
         state.note_moved(pass.pool, key, new, bytes);
         let id = pass.id;
-        state.moves.flights.push(Flight { pass: id, key, bytes, point, check: None });
+        state.moves.take_off(Flight { pass: id, key, bytes, point, check: None });
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);

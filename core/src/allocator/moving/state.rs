@@ -1,5 +1,7 @@
 //! What the allocator keeps about moves.
 
+use std::collections::VecDeque;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::compact::{Goal, Verdict, Verdicts, Verify, Why};
@@ -24,8 +26,8 @@ pub(crate) struct Moves {
     pub bytes_held: u64,
     /// Ranges reserved or kept.
     pub busy: FxHashSet<(u16, Spot)>,
-    /// Submitted moves whose copies are not known to be done.
-    pub flights: Vec<Flight>,
+    /// Submitted moves whose copies are not known to be done, of each stream in its order.
+    pub flights: [VecDeque<Flight>; 2],
     /// Passes that have not been ended, and those that have moves under way.
     pub passes: FxHashMap<u32, Books>,
     pub next_pass: u32,
@@ -39,6 +41,10 @@ pub(crate) struct Moves {
 pub(crate) struct Books {
     pub verdicts: Verdicts,
     pub corrupt: Vec<Corrupt>,
+    /// Submitted moves that are not settled.
+    pub under_way: u64,
+    /// Those of them whose old places are kept until their checksums are compared.
+    pub checks: u64,
     /// Whether nobody will ask for it any more.
     pub ended: bool,
 }
@@ -66,24 +72,29 @@ pub(crate) struct Check {
 }
 
 impl Moves {
-    /// Points of copies under way.
+    /// Points of copies under way: the last of each stream.
     pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
-        let mut last: [Option<SyncPoint>; 2] = [None; 2];
-        for flight in &self.flights {
-            let at = usize::from(self.streams[1] == Some(flight.point.stream));
-            last[at] = last[at].max(Some(flight.point));
-        }
-        last.into_iter().flatten()
+        self.flights.iter().filter_map(|flights| Some(flights.back()?.point))
     }
 
-    /// Submitted moves of a pass whose copies are not known to be done.
+    /// Notes a move that was submitted.
+    pub fn take_off(&mut self, flight: Flight) {
+        if let Some(books) = self.passes.get_mut(&flight.pass) {
+            books.under_way += 1;
+            books.checks += u64::from(flight.check.is_some());
+        }
+        let at = usize::from(self.streams[1] == Some(flight.point.stream));
+        self.flights[at].push_back(flight);
+    }
+
+    /// Submitted moves of a pass that are not settled.
     pub fn under_way(&self, pass: u32) -> u64 {
-        self.flights.iter().filter(|flight| flight.pass == pass).count() as u64
+        self.passes.get(&pass).map_or(0, |books| books.under_way)
     }
 
     /// Whether old places are kept for a pass until their checksums are compared.
     pub fn has_checks(&self, pass: u32) -> bool {
-        self.flights.iter().any(|flight| flight.pass == pass && flight.check.is_some())
+        self.passes.get(&pass).is_some_and(|books| books.checks > 0)
     }
 
     /// Whether the next move is one that is verified.
@@ -112,10 +123,10 @@ impl State {
         pools.filter(|(_, pool)| pool.is_movable() && of(pool)).map(|(at, _)| at).collect()
     }
 
-    /// Points of the copies of a pass that are not known to be done.
+    /// Points after which the copies of a pass are done, if some are under way.
     pub fn awaited_copies(&self, pass: u32) -> Vec<SyncPoint> {
-        let of_pass = self.moves.flights.iter().filter(|flight| flight.pass == pass);
-        of_pass.map(|flight| flight.point).max().into_iter().collect()
+        let is_busy = self.moves.under_way(pass) > 0;
+        self.moves.awaited_points().filter(|_| is_busy).collect()
     }
 
     /// Free bytes of the segments in use, their largest free range, and what fragmentation that
