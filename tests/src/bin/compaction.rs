@@ -21,7 +21,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// What to measure on.
 #[derive(Parser)]
 struct Args {
-    /// best, host, vulkan[:NAME] or cuda[:N].
+    /// `best`, `host`, `vulkan[:NAME]` or `cuda[:N]`.
     #[arg(long, default_value = "best")]
     device: terrane::Choice,
     /// Blocks of the checkerboard.
