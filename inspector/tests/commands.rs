@@ -262,6 +262,10 @@ fn completions_name_every_command() {
 #[test]
 fn the_help_of_every_command_is_as_it_was() {
     for command in ["", "devices", "replay", "demo", "explain", "whatif", "check"] {
+        // Without the window there is one command less.
+        if command.is_empty() && cfg!(not(feature = "gui")) {
+            continue;
+        }
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let output = run(&args);
         let name = format!("help_{command}");
