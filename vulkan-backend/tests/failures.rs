@@ -254,7 +254,7 @@ fn listed(change: impl FnOnce(&mut Command) -> &mut Command) -> String {
 }
 
 #[test]
-#[ignore = "run by the tests below in a process of its own"]
+#[ignore = "the tests below run it in processes of their own: cargo test -p terrane-vulkan --test failures"]
 fn child_lists_devices() {
     println!("answer: {:?}", terrane_vulkan::list().map(|devices| devices.len()));
 }

@@ -177,11 +177,6 @@ impl Pages {
         self.depart_done(departure)
     }
 
-    /// Bytes of wholly free pages beyond what the policy keeps.
-    pub const fn excess(&self) -> u64 {
-        self.store.free_bytes.saturating_sub(self.policy.keep)
-    }
-
     #[allow(clippy::needless_pass_by_value, reason = "a departure ends once")]
     /// Says that a page is unmapped, at all its places. Returns its object when that was its last
     /// page: release it.

@@ -29,9 +29,6 @@ pub struct Policy {
     pub gap_bytes: u64,
     /// Stale mappings kept at most; past it nothing more is stolen. 0: stealing is off.
     pub stale_max: usize,
-    /// Free bytes that are kept mapped when pages are given back without being asked for. 0:
-    /// everything that is wholly free may go.
-    pub keep: u64,
 }
 
 impl Default for Policy {
@@ -46,7 +43,6 @@ impl Default for Policy {
             steal_allowance: 30_000_000,
             gap_bytes: 55 << 20,
             stale_max: 1_024,
-            keep: u64::MAX,
         }
     }
 }

@@ -79,7 +79,10 @@ fn reserved_stays_near_requested_on_every_trace_and_mapping_within_its_share() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "some forty full replays: minutes without optimisation")]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "forty full replays: cargo test --release -p terrane-tests --test paging"
+)]
 fn little_more_than_what_is_asked_for_is_capacity_enough() {
     let mut all = Vec::new();
     for name in TRACES {

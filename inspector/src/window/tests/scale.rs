@@ -147,7 +147,7 @@ fn frames(inspector: &mut Inspector, at: egui::Pos2) -> Vec<f64> {
 }
 
 #[test]
-#[ignore = "a benchmark: run it with optimisation, alone"]
+#[ignore = "a benchmark, run alone: cargo test --release -p terrane-inspector a_million -- --ignored"]
 fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
     let begin = Instant::now();
     let recording = recording();
