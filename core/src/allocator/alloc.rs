@@ -159,7 +159,7 @@ impl Inner {
         asked: &Asked<'_>,
         taken: Taken,
     ) -> Result<Allocation, Error> {
-        let Taken { pool: number, range: Grabbed { node, points, pending }, why } = taken;
+        let Taken { pool: number, range: Grabbed { spot, points, pending }, why } = taken;
         let request = asked.request;
         let bytes = asked.layout.bytes;
         let kind = state.pools[usize::from(number)].kind;
@@ -171,7 +171,7 @@ impl Inner {
         let waits = points.without(request.stream);
         let pad = u32::try_from(bytes - request.bytes).unwrap_or(u32::MAX);
         let block = Block {
-            node,
+            spot,
             pad,
             born_ms: state.clock.ms(),
             name: state.name(request.name),
@@ -184,13 +184,13 @@ impl Inner {
         };
         let Some(key) = state.blocks.insert(block) else {
             let now = state.now();
-            state.pools[usize::from(number)].free(node, Points::NONE, now);
+            state.pools[usize::from(number)].free(spot, Points::NONE, now);
             return Err(Error::TableFull);
         };
         let pool = &mut state.pools[usize::from(number)];
-        pool.set_owner(node, key.index());
+        pool.set_owner(spot, key.index());
         let (class, offset, space) =
-            (pool.key.class.0, pool.offset(node), pool.place(node).space.0);
+            (pool.key.class.0, pool.offset(spot), pool.place(spot).space.0);
         if !waits.is_empty() {
             state.waits.insert(key.index(), waits.clone());
             state.counters.waits += 1;
@@ -221,7 +221,7 @@ impl Inner {
     fn touch(&self, allocation: &Allocation, request: &Request<'_>) -> Result<bool, Error> {
         let mut state = self.lock();
         let block = *state.block(allocation.handle.key)?;
-        Ok(state.pool_mut(&block).touch(block.node, request.tag))
+        Ok(state.pool_mut(&block).touch(block.spot, request.tag))
     }
 
     fn clear(&self, allocation: &Allocation, request: &Request<'_>) -> Result<(), Error> {

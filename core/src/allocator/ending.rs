@@ -15,7 +15,7 @@ impl Drop for Inner {
         let live: Points = state
             .blocks
             .iter()
-            .flat_map(|(_, block)| state.pool(block).uses(block.node).iter())
+            .flat_map(|(_, block)| state.pool(block).uses(block.spot).iter())
             .filter(|point| point.value != SyncPoint::NEVER)
             .chain(state.moves.awaited_points())
             .collect();

@@ -110,7 +110,7 @@ impl super::Inner {
         let mut state = self.lock();
         for &key in keys {
             let Ok(&block) = state.blocks.get(key) else { continue };
-            state.pool_mut(&block).add_uses(block.node, points);
+            state.pool_mut(&block).add_uses(block.spot, points);
         }
     }
 }

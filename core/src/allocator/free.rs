@@ -108,7 +108,7 @@ impl Inner {
         let key = handle.key_for(self.id)?;
         let mut state = self.lock();
         let block = *state.block(key)?;
-        state.pool_mut(&block).add_uses(block.node, points);
+        state.pool_mut(&block).add_uses(block.spot, points);
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Inner {
             points.insert(self.device.mark(block.stream)?);
         }
         if block.holds > 0 || block.has(flag::MOVING | flag::SLIDING) {
-            state.pool_mut(&block).add_uses(block.node, &points);
+            state.pool_mut(&block).add_uses(block.spot, &points);
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             return Ok(());
         }
@@ -182,8 +182,8 @@ impl State {
         let reached = std::mem::take(&mut self.reached);
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, class) = (pool.kind, pool.key.class.0);
-        let bytes = pool.bytes(block.node);
-        points.merge(&pool.take_uses(block.node));
+        let bytes = pool.bytes(block.spot);
+        points.merge(&pool.take_uses(block.spot));
         points.retain(|point| {
             let (stream, value) = (point.stream, point.value);
             reached.get(&stream).is_none_or(|&reached| value > reached)
@@ -197,7 +197,7 @@ impl State {
         let done = points.is_empty();
         let view = self.retire_view(key, &block, graph, &points);
         let now = self.now();
-        self.pools[usize::from(block.pool)].free(block.node, points, now);
+        self.pools[usize::from(block.pool)].free(block.spot, points, now);
         let requested = bytes.saturating_sub(u64::from(block.pad));
         self.count_free(kind, block.tag, requested, bytes);
         let event = Event::new(EventKind::FreeRequested).handle(key.to_bits()).a(requested);

@@ -51,9 +51,9 @@ impl Inner {
                     let mut state = self.lock();
                     state.in_flight -= 1;
                     let pool = &mut state.pools[usize::from(number)];
-                    let node = pool.add(plain, asked.layout.bytes);
+                    let spot = pool.add(plain, asked.layout.bytes);
                     self.note_segment(&mut state, class.kind, id, &plain);
-                    let range = Grabbed { node, points: Points::NONE, pending: 0 };
+                    let range = Grabbed { spot, points: Points::NONE, pending: 0 };
                     let taken = Taken { pool: number, range, why: Why::New };
                     let outcome = self.commit(&mut state, asked, taken);
                     self.unlock_and_tell(state);
@@ -192,21 +192,21 @@ impl Inner {
             return Err(Error::NoRoomToGrow);
         }
         let pool = state.pool(&block);
-        let before = pool.bytes(block.node);
+        let before = pool.bytes(block.spot);
         if rounded <= before {
             return self
                 .note_resized(&mut state, key, before, before, bytes)
                 .map(|()| Points::NONE);
         }
-        if block.node.is_paged() {
+        if block.spot.is_paged() {
             drop(state);
             return self.grow_by_pages(key, bytes, rounded, &request);
         }
-        let growth = pool.growth(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
+        let growth = pool.growth(block.spot, rounded).ok_or(Error::NoRoomToGrow)?;
         state.check_tag_limit(block.tag, rounded - before)?;
         let pool = state.pool_mut(&block);
         let kind = pool.kind;
-        let taken_over = pool.grow_in_place(block.node, rounded).ok_or(Error::NoRoomToGrow)?;
+        let taken_over = pool.grow_in_place(block.spot, rounded).ok_or(Error::NoRoomToGrow)?;
         state.count_done(kind, taken_over);
         let waits = growth.without(block.stream);
         if !waits.is_empty() {

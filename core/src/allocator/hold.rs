@@ -122,7 +122,7 @@ impl Allocator {
             let at = state.hold(key)?;
             let block = *state.block(key)?;
             state.block_mut(key)?.flags |= flag::MAPPED;
-            let mut uses = state.pool(&block).uses(block.node).clone();
+            let mut uses = state.pool(&block).uses(block.spot).clone();
             uses.merge(&state.waits.get(&key.index()).cloned().unwrap_or_default());
             (at, uses)
         };
@@ -167,7 +167,7 @@ impl Inner {
             block.holds = block.holds.saturating_sub(1);
             let block = *block;
             if let Some(point) = point {
-                state.pool_mut(&block).add_use(block.node, point);
+                state.pool_mut(&block).add_use(block.spot, point);
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {
@@ -217,9 +217,9 @@ impl State {
         let block = *block;
         let pool = self.pool(&block);
         Ok(Resolved {
-            place: pool.place(block.node),
-            address: pool.address(block.node),
-            bytes: pool.bytes(block.node),
+            place: pool.place(block.spot),
+            address: pool.address(block.spot),
+            bytes: pool.bytes(block.spot),
             view: if block.has(flag::HAS_VIEW) {
                 self.views.get(&key.index()).copied()
             } else {

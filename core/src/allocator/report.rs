@@ -352,17 +352,17 @@ impl State {
         BlockInfo {
             handle: Handle { key, allocator },
             requested: self.requested(block),
-            allocated: pool.bytes(block.node),
+            allocated: pool.bytes(block.spot),
             kind: pool.kind,
             stream: block.stream,
             tag: block.tag,
             name: self.names.text(block.name).to_owned(),
             site: self.sites.text(block.site),
             age_ms: u64::from(self.clock.ms().saturating_sub(block.born_ms)),
-            place: pool.place(block.node),
+            place: pool.place(block.spot),
             holds: u32::from(block.holds),
             movable: block.has(flag::MOVABLE),
-            uses: pool.uses(block.node).clone(),
+            uses: pool.uses(block.spot).clone(),
         }
     }
 
@@ -440,11 +440,11 @@ impl State {
         let (mut requested, mut allocated) = (0, 0);
         for (key, block) in self.blocks.iter() {
             let pool = self.pool(block);
-            if !pool.is_owned_by(block.node, key.index()) {
+            if !pool.is_owned_by(block.spot, key.index()) {
                 return Err(format!("INV-ALLOC-1: block {key:?} and its range disagree"));
             }
             requested += self.requested(block);
-            allocated += pool.bytes(block.node);
+            allocated += pool.bytes(block.spot);
         }
         let live: usize = self.pools.iter().map(Pool::live_ranges).sum();
         if live != self.blocks.len() {

@@ -51,7 +51,7 @@ pub(crate) mod flag {
 /// One live block. Its range, uses and size are in the pool's index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    pub node: Spot,
+    pub spot: Spot,
     /// allocated - requested. Saturates: a block of 2 TiB and more may report a smaller request.
     pub pad: u32,
     pub born_ms: u32,
@@ -281,7 +281,7 @@ impl State {
 
     /// Bytes asked for by a block.
     pub fn requested(&self, block: &Block) -> u64 {
-        self.pool(block).bytes(block.node).saturating_sub(u64::from(block.pad))
+        self.pool(block).bytes(block.spot).saturating_sub(u64::from(block.pad))
     }
 
     /// Counts a block that has become live.

@@ -245,7 +245,7 @@ impl State {
             waits.merge(points);
         }
         if stream != block.stream && self.is_first_use(key, stream) {
-            let uses = self.pool(&block).uses(block.node);
+            let uses = self.pool(&block).uses(block.spot);
             waits.merge(&uses.iter().filter(|point| point.stream == block.stream).collect());
         }
         waits.retain(|point| point.stream != stream && point.value != SyncPoint::NEVER);

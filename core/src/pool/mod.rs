@@ -123,7 +123,7 @@ pub(crate) struct Ready {
 /// A range taken out of the free ones.
 #[derive(Debug)]
 pub(crate) struct Grabbed {
-    pub node: Spot,
+    pub spot: Spot,
     /// What those who used it before are still doing.
     pub points: Points,
     /// Bytes of it that were pending.
@@ -288,7 +288,7 @@ impl Pool {
             *self.ranges.points_mut(node) = points.clone();
         }
         self.note_use(node);
-        Grabbed { node: Spot::slab(node), points, pending: before - self.pending() }
+        Grabbed { spot: Spot::slab(node), points, pending: before - self.pending() }
     }
 
     /// Adds a new segment whose first `bytes` are taken.

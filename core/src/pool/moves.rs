@@ -53,7 +53,7 @@ impl Pool {
         let before = self.pending();
         let (node, points) = self.ranges.take_join(join, State::Mapping);
         self.note_use(node);
-        Some(Grabbed { node: Spot::slab(node), points, pending: before - self.pending() })
+        Some(Grabbed { spot: Spot::slab(node), points, pending: before - self.pending() })
     }
 
     /// Makes a reserved range the block's, in use until `points` are reached.

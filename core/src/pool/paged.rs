@@ -82,7 +82,7 @@ impl Paged {
         let slot = block.slot();
         let points = self.pages.uses(slot).clone();
         let pending = before.saturating_sub(self.pages.usage().pending);
-        Ok(Grabbed { node: Spot::page(slot), points, pending })
+        Ok(Grabbed { spot: Spot::page(slot), points, pending })
     }
 
     /// Reserves a plan. Gives the change of pending bytes too: active bytes that it took over.

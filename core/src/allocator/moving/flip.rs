@@ -47,7 +47,7 @@ impl Inner {
             pass.unused_views.extend(view);
             return;
         }
-        let (bytes, new) = (armed.it.bytes, armed.it.to.node);
+        let (bytes, new) = (armed.it.bytes, armed.it.to.spot);
         let (source, points) =
             state.change_places(pass.pool, key, armed.it.from, new, waits, point);
         if let Some(view) = armed.it.view {
@@ -98,7 +98,7 @@ impl State {
     /// Notes where a block is now and that everybody has to wait for its copy.
     pub(super) fn set_place(&mut self, key: Key, new: Spot, point: SyncPoint) {
         if let Ok(block) = self.blocks.get_mut(key) {
-            block.node = new;
+            block.spot = new;
             block.flags |= flag::HAS_WAITS;
         }
         self.waits.insert(key.index(), Points::one(point));

@@ -50,8 +50,8 @@ impl Compactor {
             let Ok(block) = state.block(it.key) else { continue };
             let view = state.views.get(&it.key.index()).copied();
             let handle = Handle { key: it.key, allocator: self.alloc.inner.id };
-            let old = state.resolved(block.pool, block.node, view);
-            let new = state.resolved(self.pass.pool, it.to.node, it.view);
+            let old = state.resolved(block.pool, block.spot, view);
+            let new = state.resolved(self.pass.pool, it.to.spot, it.view);
             offers.push(Offer { handle, old, new, answer: it.answer });
         }
         offers
@@ -94,7 +94,7 @@ impl Inner {
                 if !state.block(it.key).is_ok_and(|block| block.has(flag::HAS_VIEW)) {
                     continue;
                 }
-                state.resolved(pool, it.to.node, None)
+                state.resolved(pool, it.to.spot, None)
             };
             match self.device.create_view(at.place, at.bytes) {
                 Ok(view) => it.view = Some(view),

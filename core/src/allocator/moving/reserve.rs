@@ -143,10 +143,10 @@ impl State {
         let to = self.pools[usize::from(pool)]
             .reserve_at(place, it.to.offset, it.bytes)
             .ok_or(Why::PlaceTaken)?;
-        behind.insert(hole, to.node);
+        behind.insert(hole, to.spot);
         self.note_held(pool, &to);
         let raw = block.has(flag::RAW | flag::HAS_VIEW);
-        let (class, space) = self.class_and_space(pool, to.node);
+        let (class, space) = self.class_and_space(pool, to.spot);
         let event = Event::new(EventKind::MoveReserved).handle(key.to_bits()).a(space).b(it.bytes);
         self.event(event.c(it.to.offset).of(class, block.tag.0).on(block.stream.0, block.site));
         let (answer, view) = (Answer::default(), None);
@@ -170,7 +170,7 @@ impl State {
                 let pool_ranges = &mut self.pools[usize::from(pool)];
                 let to = pool_ranges.reserve_at(place, at.offset, at.bytes)?;
                 self.note_held(pool, &to);
-                Some(Item::Gap { spot: to.node, points: to.points })
+                Some(Item::Gap { spot: to.spot, points: to.points })
             }
             What::Movable { owner, .. } => {
                 let place = (id.index(), at.offset, at.bytes);
@@ -192,7 +192,7 @@ impl State {
         if block.pool != pool {
             return None;
         }
-        let (ranges, spot) = (&self.pools[usize::from(pool)], block.node);
+        let (ranges, spot) = (&self.pools[usize::from(pool)], block.spot);
         let is_there = ranges.segment_of(spot).is_some_and(|id| id.index() == segment)
             && ranges.offset(spot) == offset
             && ranges.bytes(spot) == bytes;

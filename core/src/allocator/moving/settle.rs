@@ -110,7 +110,7 @@ impl Inner {
     fn note_corrupt(&self, state: &mut State, pass: u32, key: Key, bytes: u64, check: &Check) {
         state.moves.stopped = true;
         let old = state.pools[usize::from(check.pool)].place(check.source);
-        let new = state.block(key).map_or(old, |block| state.pool(block).place(block.node));
+        let new = state.block(key).map_or(old, |block| state.pool(block).place(block.spot));
         let handle = Handle { key, allocator: self.id };
         let corrupt = Corrupt { handle, old, new, bytes };
         if let Some(books) = state.moves.passes.get_mut(&pass) {

@@ -108,7 +108,7 @@ impl Inner {
         let ranges = &state.pools[usize::from(pass.pool)];
         let block = state.blocks.get(key).ok().copied();
         let block = block.filter(|block| {
-            block.node == spot
+            block.spot == spot
                 && block.pool == pass.pool
                 && ranges.offset(spot) == slide.from
                 && ranges.bytes(spot) == slide.bytes
@@ -232,7 +232,7 @@ impl Inner {
         bytes: u64,
         point: SyncPoint,
     ) {
-        let Some(new) = state.blocks.get(key).ok().map(|block| block.node) else { return };
+        let Some(new) = state.blocks.get(key).ok().map(|block| block.spot) else { return };
         state.note_moved(pass.pool, key, new, bytes);
         let id = pass.id;
         state.moves.take_off(Flight { pass: id, key, bytes, point, check: None });

@@ -180,9 +180,9 @@ impl State {
 
     /// Counts a range that was reserved for a move: active, though no block's.
     pub fn note_held(&mut self, pool: u16, grabbed: &Grabbed) {
-        let (kind, bytes) = self.kind_and_bytes(pool, grabbed.node);
+        let (kind, bytes) = self.kind_and_bytes(pool, grabbed.spot);
         self.moves.bytes_held += bytes;
-        self.moves.busy.insert((pool, grabbed.node));
+        self.moves.busy.insert((pool, grabbed.spot));
         self.count_active(kind, bytes - grabbed.pending);
     }
 

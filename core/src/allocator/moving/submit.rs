@@ -97,7 +97,7 @@ impl Inner {
                         waits.merge(&it.to.points);
                         self.gather_waits(&state, it.key, &block, &mut waits);
                         let from = state.pools[usize::from(pass.pool)].place(it.from);
-                        let to = state.pools[usize::from(pass.pool)].place(it.to.node);
+                        let to = state.pools[usize::from(pass.pool)].place(it.to.spot);
                         let check = state.moves.is_sampled(self.config.verify_moves);
                         armed.push(Armed { it, from, to, check });
                     }
@@ -111,7 +111,7 @@ impl Inner {
 
     /// What a copy of the block has to wait for: its uses, and what its first use has to.
     pub(super) fn gather_waits(&self, state: &State, key: Key, block: &Block, waits: &mut Points) {
-        waits.merge(state.pool(block).uses(block.node));
+        waits.merge(state.pool(block).uses(block.spot));
         if let Some(first) = state.waits.get(&key.index()) {
             waits.merge(first);
         }
@@ -166,7 +166,7 @@ impl Inner {
         if let Some(point) = point {
             points.insert(point);
         }
-        state.let_go(pass.pool, it.to.node, points);
+        state.let_go(pass.pool, it.to.spot, points);
         state.verdict(pass.id, it.key, it.bytes, verdict);
         pass.unused_views.extend(it.view);
     }
@@ -211,7 +211,7 @@ impl State {
         let Ok(&block) = self.blocks.get(it.key) else { return Err(Verdict::Dropped) };
         let ranges = &self.pools[usize::from(pool)];
         let is_there =
-            block.pool == pool && block.node == it.from && ranges.bytes(it.from) == it.bytes;
+            block.pool == pool && block.spot == it.from && ranges.bytes(it.from) == it.bytes;
         if !is_there || self.why_not(&block, it.raw).is_some() {
             let freed = block.has(flag::FREE_LATER);
             return Err(if freed { Verdict::Dropped } else { Verdict::Cancelled });
@@ -232,7 +232,7 @@ impl State {
         block.flags &= !(flag::MOVING | flag::TOUCHED | flag::SLIDING);
         let block = *block;
         if let Some(point) = point {
-            self.pool_mut(&block).add_use(block.node, point);
+            self.pool_mut(&block).add_use(block.spot, point);
         }
         if block.has(flag::FREE_LATER) && block.holds == 0 {
             return self.release(key, Points::NONE);

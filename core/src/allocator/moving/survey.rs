@@ -64,13 +64,13 @@ impl State {
             else {
                 continue;
             };
-            let Some(segment) = ranges.segment_of(block.node) else { continue };
-            let offset = ranges.offset(block.node);
+            let Some(segment) = ranges.segment_of(block.spot) else { continue };
+            let offset = ranges.offset(block.spot);
             let what = match self.why_not(block, offer_raw) {
                 Some(why) => What::Fixed { owner, why },
                 None => What::Movable { owner, align: block.align(offset) },
             };
-            let part = Part { offset, bytes: ranges.bytes(block.node), what };
+            let part = Part { offset, bytes: ranges.bytes(block.spot), what };
             taken.entry(segment.index()).or_default().push(part);
         }
     }

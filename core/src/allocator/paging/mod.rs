@@ -302,7 +302,7 @@ impl Inner {
             state.event(event.of(class.0, 0));
         }
         let why = why(&steps, waited);
-        let grabbed = Grabbed { node: Spot::page(slot), points, pending: 0 };
+        let grabbed = Grabbed { spot: Spot::page(slot), points, pending: 0 };
         Ok((state, Range { grabbed, why }))
     }
 

@@ -28,11 +28,11 @@ impl Inner {
         let (block, before) = {
             let state = self.lock();
             let block = *state.block(key)?;
-            let before = state.pool(&block).bytes(block.node);
+            let before = state.pool(&block).bytes(block.spot);
             state.check_tag_limit(block.tag, rounded.saturating_sub(before))?;
             (block, before)
         };
-        let SpotKind::Page(slot) = block.node.kind() else { return Err(Error::NoRoomToGrow) };
+        let SpotKind::Page(slot) = block.spot.kind() else { return Err(Error::NoRoomToGrow) };
         let more = rounded.checked_sub(before).filter(|&more| more > 0);
         let layout = Layout { bytes: more.ok_or(Error::NoRoomToGrow)?, align: Align::ONE };
         let site = Location::caller();
@@ -49,15 +49,15 @@ impl Inner {
             outcome => outcome?,
         };
         let Some((mut state, range)) = done else { return Err(Error::NoRoomToGrow) };
-        let Grabbed { node, points, .. } = range.grabbed;
-        let same = state.block(key).is_ok_and(|now| now.node == block.node);
-        let joined = same && state.join_pages(&block, node);
+        let Grabbed { spot, points, .. } = range.grabbed;
+        let same = state.block(key).is_ok_and(|now| now.spot == block.spot);
+        let joined = same && state.join_pages(&block, spot);
         if !joined {
             // Freed or moved meanwhile: what was backed stays, free.
             let now = state.now();
             let pool = &mut state.pools[usize::from(block.pool)];
             let (kind, pending) = (pool.kind, pool.pending());
-            pool.free(node, points, now);
+            pool.free(spot, points, now);
             let change = pool.pending() as i64 - pending as i64;
             state.count_pending(kind, change);
             return Err(Error::NoRoomToGrow);
@@ -101,7 +101,7 @@ impl Inner {
         let points = range.grabbed.points;
         let pool = &mut state.pools[usize::from(number)];
         let (kind, before) = (pool.kind, pool.pending());
-        pool.free(range.grabbed.node, points, now);
+        pool.free(range.grabbed.spot, points, now);
         // Active until the device has made the mappings.
         let pending = pool.pending() as i64 - before as i64;
         state.count_pending(kind, pending);
@@ -163,7 +163,7 @@ impl Inner {
 impl State {
     /// Adds a taken range to the block before it.
     fn join_pages(&mut self, block: &Block, more: Spot) -> bool {
-        let (SpotKind::Page(first), SpotKind::Page(second)) = (block.node.kind(), more.kind())
+        let (SpotKind::Page(first), SpotKind::Page(second)) = (block.spot.kind(), more.kind())
         else {
             return false;
         };
