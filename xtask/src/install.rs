@@ -20,7 +20,7 @@ struct Package {
     backported: bool,
 }
 
-const PACKAGES: [Package; 3] = [
+const PACKAGES: [Package; 4] = [
     Package {
         name: "libvulkan1",
         why: "the Vulkan loader that finds the drivers",
@@ -34,6 +34,11 @@ const PACKAGES: [Package; 3] = [
     Package {
         name: "vulkan-validationlayers",
         why: "checks every Vulkan call that a test makes",
+        backported: false,
+    },
+    Package {
+        name: "glslc",
+        why: "compiles the committed shaders again, to compare them with their .spv",
         backported: false,
     },
 ];

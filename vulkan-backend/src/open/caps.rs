@@ -97,6 +97,11 @@ fn groups([x, y, z]: [u32; 3]) -> [u32; 3] {
     [x.saturating_mul(y), y, z]
 }
 
+/// The longest sparse buffer made on NVIDIA's driver. It reports 1 TiB of sparse addresses and
+/// makes a buffer of 900 GiB, but the first bind into that one loses the device; buffers of 768 GiB
+/// work (docs/conformance/h200-vulkan-sparse.json).
+const NVIDIA_SPARSE_BYTES: u64 = 512 << 30;
+
 fn paged(survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {
     let granularity = needs.align.max(1);
     let bit = |(i, class): (u32, &terrane_core::device::Class)| {
@@ -105,7 +110,10 @@ fn paged(survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {
     };
     let classes = (0_u32..).zip(&caps.classes).map(bit).fold(0, |all, bit| all | bit);
     let space_bytes = survey.limits.sparse_address_space_size / granularity * granularity;
-    let max_space_bytes = space_bytes.min(survey.max_buffer_bytes / granularity * granularity);
+    let mut max_space_bytes = space_bytes.min(survey.max_buffer_bytes / granularity * granularity);
+    if survey.driver_id == vk::DriverId::NVIDIA_PROPRIETARY {
+        max_space_bytes = max_space_bytes.min(NVIDIA_SPARSE_BYTES / granularity * granularity);
+    }
     (classes != 0 && max_space_bytes > 0).then_some(PagingCaps {
         granularity,
         whole_objects: false,
