@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 
 use terrane_core::Allocator;
-use terrane_trace::file::{Meta, Recorder};
+use terrane_trace::file::{Meta, Recorder, Tap};
 
 /// The environment variable that turns recording on where a program calls [`record_from_env`]:
 /// the path of the file. `{pid}` in it becomes the process's number, for programs of several.
+/// With `flight:` before the path only the last events are kept; see [`flight_recorder`].
 pub const RECORD_VARIABLE: &str = "TERRANE_RECORD";
 
 /// Records everything that an allocator does from now on into a file, until the recorder is
@@ -37,6 +38,26 @@ pub fn record(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder>
     Recorder::attach(alloc, path.as_ref(), meta(alloc))
 }
 
+/// Keeps the last [`FLIGHT_EVENTS`] events in memory, and writes them into a file when a request
+/// fails, the device is lost, a thread panics or [`Recorder::write_last`] is called. Nothing is
+/// written as long as nothing goes wrong. `terrane info FILE` says why it was written, `terrane
+/// explain FILE` why memory ran out.
+///
+/// A program that ends by `std::process::exit` right after a failure calls
+/// [`Recorder::write_last`] before.
+///
+/// # Errors
+/// The system's, when no thread can be started.
+pub fn flight_recorder(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder> {
+    Tap::new(alloc, meta(alloc)).flight(path.as_ref(), FLIGHT_EVENTS).start()
+}
+
+/// Events that [`flight_recorder`] keeps: 4 MiB.
+pub const FLIGHT_EVENTS: usize = 1 << 16;
+
+/// What a path in [`RECORD_VARIABLE`] begins with where only the last events are kept.
+const FLIGHT: &str = "flight:";
+
 /// Shows an allocator to whoever looks on (`terrane top`, the inspector's window) over a local
 /// socket that only this user can reach, until the recorder is finished or dropped. For a file too,
 /// use [`trace::file::Tap`](crate::trace::file::Tap).
@@ -45,7 +66,7 @@ pub fn record(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder>
 /// The system's, when the socket cannot be made.
 #[cfg(feature = "live")]
 pub fn inspect(alloc: &Allocator) -> io::Result<Recorder> {
-    terrane_trace::file::Tap::new(alloc, meta(alloc)).socket().start()
+    Tap::new(alloc, meta(alloc)).socket().start()
 }
 
 /// Where an allocator's events come from.
@@ -75,5 +96,8 @@ pub fn record_from_env(alloc: &Allocator) -> io::Result<Option<Recorder>> {
         return Ok(None);
     };
     let path = path.to_string_lossy().replace("{pid}", &std::process::id().to_string());
-    record(alloc, path).map(Some)
+    match path.strip_prefix(FLIGHT) {
+        Some(path) => flight_recorder(alloc, path).map(Some),
+        None => record(alloc, path).map(Some),
+    }
 }

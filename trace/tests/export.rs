@@ -185,6 +185,67 @@ fn the_perfetto_trace_is_json_with_every_block_and_the_right_peak() {
     assert_eq!(text.matches("\"out of memory\"").count(), 54);
 }
 
+/// A recording of our own: a block that moves, one that is freed while it moves, and a request
+/// that waits for another stream.
+fn with_moves() -> Recording {
+    use terrane_core::event::{Event, EventKind};
+    use terrane_trace::file::{HeapState, Meta, TraceWriter};
+    let event = |kind| Event::new(kind).b(1 << 20);
+    let block = |handle| event(EventKind::Alloc).handle(handle).a(1000).on(2, 0);
+    let mut events = vec![
+        event(EventKind::SegmentEnd),
+        block(1),
+        block(2),
+        event(EventKind::MoveSubmitted).handle(1).c(4096),
+        event(EventKind::MoveSubmitted).handle(2).c(8192),
+        event(EventKind::MoveCommitted).handle(1),
+        event(EventKind::FreeRequested).handle(2),
+        event(EventKind::MoveDropped).handle(2),
+        Event::new(EventKind::Wait).a(77).c(3).on(2, 0),
+        event(EventKind::Alloc).handle(3).a(1000).on(3, 0),
+        event(EventKind::OutOfMemory).a(1 << 30).on(3, 0),
+    ];
+    for (number, event) in (1..).zip(&mut events) {
+        (event.sequence, event.time_ns) = (number, 1000 * number);
+    }
+    let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
+    writer.keyframe(&HeapState::default()).unwrap();
+    writer.events(&events).unwrap();
+    let folder = std::env::temp_dir().join(format!("terrane-moves-{}", std::process::id()));
+    std::fs::write(&folder, writer.finish().unwrap()).unwrap();
+    let recording = open_recording(&folder, &mut |_| ControlFlow::Continue(())).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    recording
+}
+
+#[test]
+fn moves_are_instants_and_waits_are_flows_between_the_lanes_of_their_streams() {
+    let recording = with_moves();
+    let mut bytes = Vec::new();
+    perfetto(&recording.snapshot, &[&recording.histories[0]], &mut bytes).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let events = found["traceEvents"].as_array().unwrap();
+    let instants: Vec<(&str, u64, u64)> = events
+        .iter()
+        .filter(|event| event["ph"] == "i")
+        .map(|event| {
+            let number = |key: &str| event[key].as_u64().unwrap();
+            (event["name"].as_str().unwrap(), number("tid"), number("ts"))
+        })
+        .collect();
+    let expected = [
+        ("out of memory", 4, 9),
+        ("moves", 3, 3),
+        ("moves", 3, 4),
+        ("moved", 3, 5),
+        ("freed while it moved", 3, 7),
+    ];
+    assert_eq!(instants, expected);
+    let flows = events.iter().filter(|event| event["name"] == "waits for a stream");
+    let lanes: Vec<_> = flows.map(|event| (event["ph"].as_str(), event["tid"].as_u64())).collect();
+    assert_eq!(lanes, [(Some("s"), Some(3)), (Some("f"), Some(4))]);
+}
+
 #[test]
 fn redaction_leaves_no_name_and_the_same_findings() {
     for name in SNAPSHOTS {

@@ -91,6 +91,35 @@ fn a_d3d12ma_dump_is_told_apart_and_read() {
 }
 
 #[test]
+fn a_report_of_gpu_allocator_has_its_allocations_and_what_lies_between_them() {
+    let text = r#"{"format": "gpu-allocator report", "version": 1,
+        "total_allocated_bytes": 5120, "total_reserved_bytes": 12288,
+        "blocks": [
+            {"size": 8192, "allocations": [
+                {"name": "b", "offset": 4096, "size": 512}, {"name": "", "offset": 256, "size": 512}]},
+            {"size": 4096, "allocations": [{"name": "own", "offset": 0, "size": 4096}]}]}"#;
+    let dump = read_dump(text.as_bytes()).unwrap();
+    assert_eq!((dump.source, dump.allocated_bytes), (DumpSource::GpuAllocator, 5120));
+    let ranges: Vec<_> = dump.blocks[0].ranges.iter().map(|r| (r.offset, r.bytes)).collect();
+    assert_eq!(ranges, [(0, 256), (256, 512), (768, 3328), (4096, 512), (4608, 3584)]);
+    let free = dump.blocks[0].ranges.iter().filter(|range| range.is_free());
+    assert_eq!(free.map(|range| range.bytes).sum::<u64>(), 8192 - 1024);
+    assert_eq!((dump.blocks[0].dedicated, dump.blocks[1].dedicated), (false, true));
+    let wgpu = text.replace("gpu-allocator report", "wgpu report");
+    assert_eq!(read_dump(wgpu.as_bytes()).unwrap().source, DumpSource::Wgpu);
+    for (from, to) in [
+        ("\"offset\": 256", "\"offset\": 4000"),
+        ("\"size\": 8192", "\"size\": 4000"),
+        ("\"offset\": 256", "\"offset\": 18446744073709551615"),
+        ("\"version\": 1", "\"version\": 2"),
+    ] {
+        let error = read_dump(text.replace(from, to).as_bytes()).unwrap_err();
+        assert!(matches!(error, DumpError::Shape(_)), "{to}: {error}");
+    }
+    assert!(matches!(read_dump(text.replace("8192", "\"x\"").as_bytes()), Err(DumpError::Json(_))));
+}
+
+#[test]
 fn bad_dumps_are_refused_with_a_reason() {
     for text in ["", "{", "[]", "{}", "3", r#"{"General":{"API":"Metal"}}"#] {
         assert!(read_dump(text.as_bytes()).is_err(), "{text}");

@@ -30,6 +30,7 @@ mod foreign;
 mod instance;
 mod memory;
 mod open;
+mod report;
 mod stream;
 mod work;
 
@@ -43,5 +44,8 @@ pub use open::{
     Features, HostQueue, OpenOptions, Part, Parts, Role, Selector, Tuning, Wanted, WantedQueue,
     list, open, wanted,
 };
+pub use report::gpu_allocator_json;
+#[cfg(feature = "wgpu-report")]
+pub use report::wgpu_json;
 pub use stream::{QueueLock, WrappedTimeline};
 pub use work::timed::{Timed, Timing};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::metadata::{self, Package, Target};
-use crate::{install, shell, test, tidy};
+use crate::{dist, install, shell, test, tidy};
 
 /// Options of `cargo xtask ci`.
 #[derive(Args)]
@@ -28,7 +28,7 @@ enum Outcome {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("set-up", set_up),
     ("lock", lock),
     ("fmt", fmt),
@@ -38,6 +38,7 @@ const STEPS: [Step; 10] = [
     ("features", features),
     ("doc", doc),
     ("examples", examples),
+    ("wheel", wheel),
     // Last, so that the test runner's own summary is among the closing lines.
     ("test", tests),
 ];
@@ -136,6 +137,11 @@ fn deny(_: &Options) -> Result<Outcome> {
 fn doc(_: &Options) -> Result<Outcome> {
     let mut command = shell::cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
     run_in_ci(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The Python package, made of the program as built for the tests, installed and run.
+fn wheel(_: &Options) -> Result<Outcome> {
+    Ok(dist::check()?.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 fn tests(options: &Options) -> Result<Outcome> {

@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod dist;
 mod h200;
 mod install;
 mod metadata;
@@ -35,6 +36,8 @@ enum Task {
     Tidy,
     /// Run the benches and print how we compare to peers.
     Bench(bench::Options),
+    /// Pack the program for others: without window, with it, and as a Python wheel.
+    Dist(dist::Options),
     /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
     H200(h200::Options),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Task::Ci(options) => ci::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::Dist(options) => dist::run(&options),
         Task::H200(options) => h200::run(&options),
     };
     // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.

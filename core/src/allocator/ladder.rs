@@ -241,12 +241,13 @@ impl Inner {
 
     /// The typed error, with the state at this moment.
     fn give_up(&self, asked: &Asked<'_>, refusal: Refusal, waited: bool) -> Error {
+        let device_left = self.device_left(asked);
         let mut state = self.lock();
         let shortage = self.shortage(&state, asked);
         state.counters.out_of_memory += 1;
         let Shortage { asked: bytes, largest_free, budget_left, .. } = shortage;
         let event = Event::new(EventKind::OutOfMemory).a(bytes).b(largest_free);
-        let event = event.c(budget_left);
+        let event = event.c(budget_left.min(device_left));
         state.event(event.on(asked.request.stream.0, 0));
         if self.device.is_capturing() {
             return Error::OutOfMemoryInCapture(shortage);
@@ -264,6 +265,18 @@ impl Inner {
             }
             _ => Error::OutOfMemory(shortage),
         }
+    }
+
+    /// What the device has free in the heaps that could serve the request; everything where it
+    /// can not be asked.
+    fn device_left(&self, asked: &Asked<'_>) -> u64 {
+        if self.device.is_capturing() {
+            return u64::MAX;
+        }
+        let classes = allowed_classes(self.caps(), &self.config, asked.request);
+        let heaps = classes.filter_map(|class| self.caps().class(class).map(|class| class.heap));
+        let free = |heap| self.device.heap_use(heap).map_or(u64::MAX, |heap| heap.free);
+        heaps.map(free).max().unwrap_or(u64::MAX)
     }
 
     /// Whether what is live, with the request, is more than a limit: no reuse could help.

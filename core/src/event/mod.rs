@@ -42,7 +42,8 @@ pub enum EventKind {
     Wait = 13,
     /// The ladder was taken one rung up. `a` the [`Rung`], `b` bytes asked.
     Rung = 14,
-    /// A request failed for want of memory. `a` bytes asked, `b` largest free, `c` budget left.
+    /// A request failed for want of memory. `a` bytes asked, `b` largest free, `c` what the budget
+    /// and the device had left.
     OutOfMemory = 15,
     /// A stream was first used. `a` its number.
     Stream = 16,

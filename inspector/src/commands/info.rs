@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::ValueHint;
 use serde::Serialize;
 use terrane_trace::diagnose::timeline;
+use terrane_trace::file::Meta;
 use terrane_trace::import::Dump;
 use terrane_trace::recording::{Format, Recording};
 use terrane_trace::snapshot::History;
@@ -58,6 +59,10 @@ struct File {
     /// At the dump.
     moment: Option<Moment>,
     settings: Option<String>,
+    /// The program, device and allocator that a trace of ours is of.
+    recorded: Option<String>,
+    /// Why a flight recorder wrote the file.
+    reason: Option<String>,
     stacks: u64,
     annotations: u64,
     lacks: Vec<String>,
@@ -112,10 +117,20 @@ fn describe(file: String, recording: &Recording) -> File {
         devices: recording.histories.iter().map(|h| device(recording, h)).collect(),
         moment,
         settings: snapshot.settings.conf.clone(),
+        recorded: recording.meta.as_ref().and_then(recorded),
+        reason: recording.meta.as_ref().map(|m| m.reason.clone()).filter(|r| !r.is_empty()),
         stacks: snapshot.stacks.len() as u64,
         annotations: snapshot.annotations.len() as u64,
         lacks: recording.lacks.clone(),
     }
+}
+
+/// Who recorded what where, as far as a trace says so.
+fn recorded(meta: &Meta) -> Option<String> {
+    let process = (meta.process != 0).then(|| format!("process {}", meta.process));
+    let parts = [meta.program.clone(), process.unwrap_or_default(), meta.device.clone()];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn device(recording: &Recording, history: &History) -> Device {
@@ -223,6 +238,11 @@ fn write_file(text: &mut String, file: &File) -> std::fmt::Result {
     if let Some(conf) = &file.settings {
         let conf = if conf.is_empty() { "the default" } else { conf };
         table.row(["settings".to_owned(), conf.to_owned()]);
+    }
+    for (what, text) in [("recorded by", &file.recorded), ("written because", &file.reason)] {
+        if let Some(text) = text {
+            table.row([what.to_owned(), text.clone()]);
+        }
     }
     if file.stacks > 0 || file.annotations > 0 {
         let stacks = counted(file.stacks, "call stack", "call stacks");

@@ -37,14 +37,7 @@ pub fn shortage(snapshot: &Snapshot, history: &History) -> Option<Shortage> {
     let before = timeline_each(snapshot, history).take(last.before_event).last();
     let point = before.unwrap_or_default();
     let there = point.reserved.saturating_add(last.device_free);
-    let short = |needed: u64| needed.saturating_add(last.bytes).saturating_sub(there);
-    let class = if short(point.requested) > 0 {
-        Class::Capacity
-    } else if short(point.active) > 0 {
-        Class::Pending
-    } else {
-        Class::Fragmentation
-    };
+    let (class, short_bytes) = Class::of_shortage(last.bytes, point.requested, point.active, there);
     Some(Shortage {
         class,
         failures: history.attempts.len() as u64,
@@ -55,6 +48,22 @@ pub fn shortage(snapshot: &Snapshot, history: &History) -> Option<Shortage> {
         pending: point.active - point.requested,
         reserved: point.reserved,
         left: last.device_free,
-        short_bytes: short(point.requested),
+        short_bytes,
     })
+}
+
+impl Class {
+    /// The verdict on a request of an allocator that tells what it could still have had, and the
+    /// bytes that are missing for what is live and the request.
+    pub(crate) fn of_shortage(asked: u64, live: u64, active: u64, there: u64) -> (Self, u64) {
+        let short = |needed: u64| needed.saturating_add(asked).saturating_sub(there);
+        let class = if short(live) > 0 {
+            Self::Capacity
+        } else if short(active) > 0 {
+            Self::Pending
+        } else {
+            Self::Fragmentation
+        };
+        (class, short(live))
+    }
 }

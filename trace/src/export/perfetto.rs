@@ -3,12 +3,13 @@
 use super::json::Json;
 use super::tree::Tree;
 use crate::diagnose::timeline_each;
-use crate::snapshot::{History, Snapshot};
+use crate::snapshot::{Happened, History, Snapshot};
 use std::io::{self, Write};
 
 /// Writes counters of bytes, a lane for each stream with a bar for each block, flows from a
-/// request to free to a completion that came later (another stream used the block meanwhile), and
-/// instants for requests that failed and for the program's annotations.
+/// request to free to a completion that came later (another stream used the block meanwhile) and
+/// from a stream to one that waits for it, and instants for requests that failed, for moves and
+/// for the program's annotations.
 ///
 /// # Errors
 /// The sink's.
@@ -24,6 +25,7 @@ pub fn perfetto(snapshot: &Snapshot, histories: &[&History], sink: impl Write) -
         lanes.counters()?;
         lanes.blocks()?;
         lanes.failures()?;
+        lanes.happenings()?;
     }
     json.end_list()?;
     json.end_dict()?;
@@ -113,14 +115,44 @@ impl<W: Write> Lanes<'_, W> {
 
     /// A flow from a free to its completion.
     fn wait(&mut self, id: u64, lane: u64, freed: u64, done: u64) -> io::Result<()> {
-        for (phase, at) in [("s", freed), ("f", done)] {
-            self.begin("X", if phase == "s" { "freed" } else { "reusable" }, at, lane)?;
+        let ends = [("freed", freed, lane), ("reusable", done, lane)];
+        self.flow(id, "waits for other streams", ends)
+    }
+
+    /// A flow between two short bars, which it needs to end at: name, time and lane of each.
+    fn flow(&mut self, id: u64, name: &str, ends: [(&str, u64, u64); 2]) -> io::Result<()> {
+        for (phase, (end, at, lane)) in ["s", "f"].into_iter().zip(ends) {
+            self.begin("X", end, at, lane)?;
             self.json.entry("dur", 1)?;
             self.json.end_dict()?;
-            self.begin(phase, "waits for other streams", at, lane)?;
+            self.begin(phase, name, at, lane)?;
             self.json.entry_text("cat", "wait")?;
             self.json.entry("id", id)?;
             self.json.end_dict()?;
+        }
+        Ok(())
+    }
+
+    /// Moves and waits of our own allocator.
+    fn happenings(&mut self) -> io::Result<()> {
+        // Ids of the flows above are blocks.
+        let first_id = u64::from(self.history.trace.block_count());
+        for (id, it) in (first_id..).zip(&self.history.happenings) {
+            let (at, lane) = (it.time_us, u64::from(it.stream) + 1);
+            let name = match it.what {
+                Happened::MoveSubmitted => "moves",
+                Happened::MoveCommitted => "moved",
+                Happened::MoveCancelled => "move cancelled",
+                Happened::MoveDropped => "freed while it moved",
+                Happened::MoveCorrupt => "move: the copy differs",
+                Happened::WaitFor(behind) => {
+                    let behind = u64::from(behind) + 1;
+                    let ends = [("awaited", at, behind), ("waits", at, lane)];
+                    self.flow(id, "waits for a stream", ends)?;
+                    continue;
+                }
+            };
+            self.instant(name, at, lane, it.bytes)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@
 //! could not read the new one; readers read every version there was.
 
 mod columns;
+mod flight;
 mod format;
 mod reader;
 mod recorder;

@@ -1,5 +1,6 @@
 //! Recorders: what a program holds while its allocator is recorded.
 
+use super::flight::Flight;
 use super::source::{FeedSource, RingSource};
 use super::texts::{Meta, Text, TextKind};
 use super::worker::{Sinks, Worker};
@@ -8,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrane_core::Allocator;
 use terrane_core::event::{Event, EventKind};
 
@@ -44,6 +45,7 @@ pub struct Tap<'a> {
     alloc: &'a Allocator,
     meta: Meta,
     path: Option<PathBuf>,
+    flight: Option<Flight>,
     #[cfg(feature = "live")]
     is_shown: bool,
 }
@@ -55,6 +57,7 @@ impl<'a> Tap<'a> {
             alloc,
             meta,
             path: None,
+            flight: None,
             #[cfg(feature = "live")]
             is_shown: false,
         }
@@ -63,6 +66,19 @@ impl<'a> Tap<'a> {
     /// Records into a file.
     pub fn file(mut self, path: &Path) -> Self {
         self.path = Some(path.to_owned());
+        self
+    }
+
+    /// Keeps the last `events` in memory (64 bytes each), and writes them with the state before
+    /// them into a file when a request fails, when the device is lost, when a thread panics, and
+    /// when [`Recorder::write_last`] asks for it. The file says why it was written; each time it
+    /// is written anew. Of requests that fail one after the other the last within half a second
+    /// is written.
+    ///
+    /// A panic is seen by a hook that is put before the one that is there; a program that sets
+    /// its own does so before.
+    pub fn flight(mut self, path: &Path, events: usize) -> Self {
+        self.flight = Some(Flight::new(path, events));
         self
     }
 
@@ -85,12 +101,23 @@ impl<'a> Tap<'a> {
         let socket = server.as_ref().map(|server| server.path().to_owned());
         #[cfg(not(feature = "live"))]
         let socket = None;
+        let watches = self.flight.is_some();
         let sinks = Sinks {
             file,
+            flight: self.flight,
             #[cfg(feature = "live")]
             server,
         };
         let worker = Worker::start(sinks, self.meta, RingSource::new(self.alloc))?;
+        if watches {
+            let orders = Arc::downgrade(worker.orders());
+            self.alloc.on_pressure(move |_, _| {
+                if let Some(orders) = orders.upgrade() {
+                    orders.hurry();
+                }
+                false
+            });
+        }
         Ok(Recorder { worker, path: self.path, socket })
     }
 }
@@ -114,6 +141,8 @@ pub struct ForeignRecorder {
     feed: Arc<Feed>,
 }
 
+/// How long the recorder's thread may take to come and write.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// Events that a foreign feed holds until they are written.
 const FEED_EVENTS_MAX: usize = 1 << 20;
 
@@ -124,6 +153,15 @@ impl Recorder {
     /// The system's, when the file cannot be made.
     pub fn attach(alloc: &Allocator, path: &Path, meta: Meta) -> io::Result<Self> {
         Tap::new(alloc, meta).file(path).start()
+    }
+
+    /// Writes the last events that are kept, for a reason that the file will tell. Does nothing
+    /// for a recorder that keeps none.
+    ///
+    /// # Errors
+    /// The system's, when the file cannot be written.
+    pub fn write_last(&self, reason: &str) -> io::Result<()> {
+        self.worker.orders().write_flight(reason, WRITE_PATIENCE)
     }
 
     /// The file, if there is one.

@@ -8,9 +8,11 @@ use super::texts::{Text, TextKind};
 use super::writer::CHUNK_EVENTS;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use terrane_core::device::DeviceError;
 #[cfg(feature = "live")]
 use terrane_core::device::HeapId;
 use terrane_core::event::{Event, EventKind, RecorderMode};
+use terrane_core::point::StreamId;
 use terrane_core::{Allocator, PartState};
 
 /// Where a worker gets events.
@@ -20,6 +22,10 @@ pub(super) trait Source: Send + 'static {
     /// Appends new events and names. Gives the events lost so far and, when some were lost since
     /// the last call, the whole state.
     fn pull(&mut self, events: &mut Vec<Event>, texts: &mut Vec<Text>) -> Pulled;
+    /// Whether the device can no longer be used.
+    fn is_lost(&self) -> bool {
+        false
+    }
     /// The figures now; `None` where nobody can be asked.
     #[cfg(feature = "live")]
     fn status(&self) -> Option<Status>;
@@ -39,6 +45,8 @@ pub(super) struct RingSource {
     known: u64,
     early: EarlySites,
     dropped: u64,
+    /// A stream that was used lately.
+    stream: Option<StreamId>,
 }
 
 /// Events kept in the allocator's ring until they are written: 16 MiB.
@@ -53,7 +61,7 @@ impl RingSource {
         let mut early = EarlySites::default();
         let start = full_state(&alloc, &mut early);
         let known = start.sequence;
-        Self { alloc, start, known, early, dropped: 0 }
+        Self { alloc, start, known, early, dropped: 0, stream: None }
     }
 
     /// Takes what is in the ring after events were lost: what came before the gap is good, what
@@ -98,7 +106,17 @@ impl Source for RingSource {
             texts.push(Text { kind: TextKind::Site, number, text: self.alloc.site_text(number) });
         }
         texts.append(&mut self.early.new);
+        if let Some(event) = events.iter().rev().find(|event| event.is(EventKind::Alloc)) {
+            self.stream = Some(StreamId(event.stream()));
+        }
         Pulled { dropped: self.dropped, state }
+    }
+
+    /// Asks for one stream's progress, which a device that works tells at once.
+    fn is_lost(&self) -> bool {
+        let device = self.alloc.device();
+        let Some(stream) = self.stream.filter(|_| !device.is_capturing()) else { return false };
+        device.reached(stream) == Err(DeviceError::Lost)
     }
 
     #[cfg(feature = "live")]

@@ -44,6 +44,8 @@ pub struct Meta {
     pub started_us: u64,
     /// The allocator's clock at that moment, nanoseconds.
     pub started_ns: u64,
+    /// Why the last events were written, of a flight recorder's file; else empty.
+    pub reason: String,
 }
 
 /// Figures of an allocator at one moment, bytes.

@@ -1,5 +1,7 @@
-//! The thread that takes events from a source and writes them to a file and to whoever looks on.
+//! The thread that takes events from a source and writes them to a file, to whoever looks on, and
+//! to memory for the case that something goes wrong.
 
+use super::flight::{self, Flight};
 use super::recorder::Summary;
 use super::source::Source;
 use super::state::HeapState;
@@ -9,10 +11,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
-use terrane_core::event::Event;
+use terrane_core::event::{Event, EventKind};
 
 /// Written at least this often while anything happens.
 const WRITE_EVERY: Duration = Duration::from_millis(250);
@@ -21,27 +23,88 @@ const POLL_IDLE: Duration = Duration::from_millis(20);
 /// Chunks of events between two keyframes.
 const KEYFRAME_EVERY: u32 = 32;
 
+/// How long events are looked for without pause after a request ran short.
+const HURRY: Duration = Duration::from_millis(200);
+/// Between two writes of the last events for requests that failed, and two looks at the device.
+const TROUBLE_EVERY: Duration = Duration::from_millis(500);
+
 /// The thread that writes.
 #[derive(Debug)]
 pub(super) struct Worker {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    orders: Arc<Orders>,
     thread: Option<JoinHandle<io::Result<Summary>>>,
 }
 
+/// What others ask of the thread.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    inner: Mutex<Ordered>,
+    changed: Condvar,
+    /// The last events, if they are kept.
+    pub flight: Option<Mutex<Flight>>,
+}
+
+#[derive(Debug, Default)]
+struct Ordered {
+    stop: bool,
+    /// A request runs short: something is about to be told.
+    hurry: bool,
+    /// Why the last events are to be written now.
+    write: Option<String>,
+    /// Results of such writes so far.
+    written: u64,
+    failed: Option<io::ErrorKind>,
+}
+
+impl Orders {
+    fn lock(&self) -> MutexGuard<'_, Ordered> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn hurry(&self) {
+        self.lock().hurry = true;
+        self.changed.notify_all();
+    }
+
+    /// Has the thread take what the allocator told last, and write. Where the thread does not come
+    /// in time (the caller may hold the lock that it waits for), what it had is written here.
+    pub fn write_flight(&self, reason: &str, patience: Duration) -> io::Result<()> {
+        let Some(flight) = &self.flight else { return Ok(()) };
+        let mut ordered = self.lock();
+        let before = ordered.written;
+        ordered.write = Some(reason.to_owned());
+        self.changed.notify_all();
+        let waiting = |ordered: &mut Ordered| ordered.written == before && !ordered.stop;
+        let (mut ordered, _) = self
+            .changed
+            .wait_timeout_while(ordered, patience, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if ordered.written > before {
+            return ordered.failed.take().map_or(Ok(()), |kind| Err(kind.into()));
+        }
+        ordered.write = None;
+        drop(ordered);
+        // Whoever holds it is writing, or is this thread.
+        match flight.try_lock() {
+            Ok(mut flight) => flight.write(reason),
+            Err(TryLockError::Poisoned(flight)) => flight.into_inner().write(reason),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
 /// Where a worker writes to.
+#[derive(Default)]
 pub(super) struct Sinks {
     pub file: Option<File>,
+    pub flight: Option<Flight>,
     #[cfg(feature = "live")]
     pub server: Option<crate::live::Server>,
 }
 
 impl Sinks {
     pub fn file(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            file: Some(File::create(path)?),
-            #[cfg(feature = "live")]
-            server: None,
-        })
+        Ok(Self { file: Some(File::create(path)?), ..Self::default() })
     }
 }
 
@@ -55,8 +118,10 @@ impl Worker {
         if let Some(writer) = &mut writer {
             writer.keyframe(&state)?;
         }
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let told = Arc::clone(&stop);
+        let flight = sinks.flight.map(|flight| Mutex::new(flight.start(&meta, &state)));
+        let orders = Arc::new(Orders { flight, ..Orders::default() });
+        flight::watch_panics(&orders);
+        let told = Arc::clone(&orders);
         let mut work = Work {
             source,
             writer,
@@ -72,16 +137,21 @@ impl Worker {
             dropped: 0,
             chunks: 0,
             written: Instant::now(),
+            trouble: Trouble::new(),
         };
         let thread = std::thread::Builder::new().name("terrane-record".to_owned());
-        let thread = thread.spawn(move || work.run(&told).and_then(|()| work.end()))?;
-        Ok(Self { stop, thread: Some(thread) })
+        let thread = thread.spawn(move || work.run(&told).and_then(|()| work.end(&told)))?;
+        Ok(Self { orders, thread: Some(thread) })
+    }
+
+    pub fn orders(&self) -> &Arc<Orders> {
+        &self.orders
     }
 
     pub fn finish(&mut self) -> io::Result<Summary> {
         let Some(thread) = self.thread.take() else { return Ok(Summary::default()) };
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
+        self.orders.lock().stop = true;
+        self.orders.changed.notify_all();
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the recorder's thread ended")))
     }
 }
@@ -109,38 +179,102 @@ struct Work<S> {
     dropped: u64,
     chunks: u32,
     written: Instant,
+    trouble: Trouble,
+}
+
+/// What may be a reason to write the last events.
+struct Trouble {
+    /// A request that failed since they were written.
+    failed: Option<Event>,
+    written: Option<Instant>,
+    asked: Instant,
+    lost: bool,
+    hurry_until: Instant,
+}
+
+impl Trouble {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { failed: None, written: None, asked: now, lost: false, hurry_until: now }
+    }
 }
 
 impl<S: Source> Work<S> {
-    fn run(&mut self, stop: &(Mutex<bool>, Condvar)) -> io::Result<()> {
+    fn run(&mut self, orders: &Orders) -> io::Result<()> {
         loop {
             let before = self.events.len();
-            self.pull()?;
+            self.pull(orders)?;
             let taken = self.events.len() - before;
             let due = self.written.elapsed() >= self.write_every() && !self.events.is_empty();
             if self.events.len() >= CHUNK_EVENTS || due {
-                self.write()?;
+                self.write(orders)?;
             }
+            self.mind(orders, before)?;
             self.serve();
             if taken >= CHUNK_EVENTS / 2 {
                 continue;
             }
-            let wait = if taken > 0 { POLL_BUSY } else { POLL_IDLE };
-            let stopped = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let (stopped, _) =
-                stop.1.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner);
-            if *stopped {
+            let busy = taken > 0 || Instant::now() < self.trouble.hurry_until;
+            let wait = if busy { POLL_BUSY } else { POLL_IDLE };
+            let ordered = orders.lock();
+            let is_idle = |now: &mut Ordered| !now.stop && !now.hurry && now.write.is_none();
+            let (mut ordered, _) = orders
+                .changed
+                .wait_timeout_while(ordered, wait, is_idle)
+                .unwrap_or_else(PoisonError::into_inner);
+            if ordered.stop {
                 return Ok(());
+            }
+            if std::mem::take(&mut ordered.hurry) {
+                self.trouble.hurry_until = Instant::now() + HURRY;
             }
         }
     }
 
-    fn pull(&mut self) -> io::Result<()> {
+    /// Writes the last events where they are kept and something went wrong, or somebody asks.
+    fn mind(&mut self, orders: &Orders, before: usize) -> io::Result<()> {
+        let Some(flight) = &orders.flight else { return Ok(()) };
+        let new = self.events.get(before..).unwrap_or_default();
+        let failed = new.iter().rev().find(|event| event.is(EventKind::OutOfMemory)).copied();
+        self.trouble.failed = failed.or(self.trouble.failed);
+        let now = Instant::now();
+        let is_due = |last: Instant| now.duration_since(last) >= TROUBLE_EVERY;
+        let asked = orders.lock().write.take();
+        let mut reason = asked.clone();
+        if reason.is_none() && !self.trouble.lost && is_due(self.trouble.asked) {
+            self.trouble.asked = now;
+            self.trouble.lost = self.source.is_lost();
+            reason = self.trouble.lost.then(|| "the device is lost".to_owned());
+        }
+        // Trials that fail one after the other are written once, at the last.
+        let failed = self.trouble.failed.filter(|_| self.trouble.written.is_none_or(is_due));
+        if reason.is_none() && failed.is_none() {
+            return Ok(());
+        }
+        self.write(orders)?;
+        let reason = reason.or_else(|| failed.map(|event| flight::shortage(&event, &self.state)));
+        let reason = reason.unwrap_or_default();
+        let result = flight.lock().unwrap_or_else(PoisonError::into_inner).write(&reason);
+        self.trouble.failed = None;
+        self.trouble.written = Some(now);
+        if asked.is_some() {
+            let mut ordered = orders.lock();
+            ordered.written += 1;
+            ordered.failed = result.err().map(|error| error.kind());
+            orders.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn pull(&mut self, orders: &Orders) -> io::Result<()> {
         let pulled = self.source.pull(&mut self.events, &mut self.texts);
         self.dropped = pulled.dropped;
         if let Some(state) = pulled.state {
-            self.write()?;
+            self.write(orders)?;
             self.state = state;
+            if let Some(flight) = &orders.flight {
+                flight.lock().unwrap_or_else(PoisonError::into_inner).restart(&self.state);
+            }
             self.keyframe()?;
         }
         Ok(())
@@ -155,7 +289,7 @@ impl<S: Source> Work<S> {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.keyframe(&self.state))
     }
 
-    fn write(&mut self) -> io::Result<()> {
+    fn write(&mut self, orders: &Orders) -> io::Result<()> {
         let seen = &mut self.seen;
         self.texts.retain(|text| seen.insert((text.kind, text.number)));
         // After a gap the new state holds what these events tell.
@@ -168,6 +302,10 @@ impl<S: Source> Work<S> {
         #[cfg(feature = "live")]
         if let Some(server) = &mut self.server {
             server.events(&self.texts, &self.events);
+        }
+        if let Some(flight) = &orders.flight {
+            let mut flight = flight.lock().unwrap_or_else(PoisonError::into_inner);
+            flight.take(&self.texts, &self.events);
         }
         for text in self.texts.drain(..) {
             self.known.insert((text.kind, text.number), text);
@@ -211,15 +349,18 @@ impl<S: Source> Work<S> {
         if watched { POLL_IDLE } else { WRITE_EVERY }
     }
 
-    fn end(&mut self) -> io::Result<Summary> {
+    fn end(&mut self, orders: &Orders) -> io::Result<Summary> {
         loop {
             let before = self.events.len();
-            self.pull()?;
-            if self.events.len() == before {
+            self.pull(orders)?;
+            // A failure shortly before the end is written without delay.
+            self.trouble.written = None;
+            self.mind(orders, before)?;
+            if self.events.len() <= before {
                 break;
             }
         }
-        self.write()?;
+        self.write(orders)?;
         let dropped = self.dropped;
         let Some(writer) = &mut self.writer else {
             return Ok(Summary { events: self.state.sequence, dropped, bytes: 0 });
@@ -227,5 +368,55 @@ impl<S: Source> Work<S> {
         let events = writer.event_count();
         let bytes = writer.finish_in_place()?;
         Ok(Summary { events, dropped, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::Pulled;
+    use super::*;
+
+    /// A source that can be made to wait, as for a lock that somebody holds.
+    struct Held(Arc<Mutex<u64>>);
+
+    impl Source for Held {
+        fn state(&self) -> HeapState {
+            HeapState::default()
+        }
+
+        fn pull(&mut self, events: &mut Vec<Event>, _: &mut Vec<Text>) -> Pulled {
+            let mut told = self.0.lock().unwrap();
+            *told += 1;
+            let mut event = Event::new(EventKind::Alloc).handle(*told).a(1000).b(1024);
+            event.sequence = *told;
+            events.push(event);
+            Pulled { dropped: 0, state: None }
+        }
+
+        #[cfg(feature = "live")]
+        fn status(&self) -> Option<super::super::texts::Status> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_last_events_are_written_even_while_the_thread_waits_for_the_allocator() {
+        let path = std::env::temp_dir().join(format!("terrane-held-{}", std::process::id()));
+        let lock = Arc::new(Mutex::new(0));
+        let sinks = Sinks { flight: Some(Flight::new(&path, 8)), ..Sinks::default() };
+        let worker = Worker::start(sinks, Meta::default(), Held(Arc::clone(&lock))).unwrap();
+        let orders = worker.orders();
+        orders.write_flight("asked", Duration::from_secs(20)).unwrap();
+        let meta = crate::file::TraceFile::open(&path).unwrap().meta().unwrap();
+        assert_eq!(meta.reason, "asked");
+        let held = lock.lock().unwrap();
+        orders.write_flight("held", Duration::from_millis(50)).unwrap();
+        let mut file = crate::file::TraceFile::open(&path).unwrap();
+        assert_eq!(file.meta().unwrap().reason, "held");
+        let told: u32 = file.chunks().iter().map(|chunk| chunk.count).max().unwrap();
+        assert!((1..=8).contains(&told), "{told} events");
+        drop(held);
+        drop(worker);
+        std::fs::remove_file(&path).unwrap();
     }
 }

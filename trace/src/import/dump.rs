@@ -1,9 +1,11 @@
-//! JSON dumps of VMA (`vmaBuildStatsString`) and D3D12MA (`BuildStatsString`).
+//! JSON dumps of VMA (`vmaBuildStatsString`) and D3D12MA (`BuildStatsString`), and what all dumps
+//! have in common.
 //!
 //! Both list blocks of memory with the ranges in them. Where they differ: VMA groups by memory
 //! type (`DefaultPools`, `CustomPools`), D3D12MA by heap type with its own names. Whatever has
 //! the keys of a block is taken as one, at any place, so both and their versions are read.
 
+use super::report;
 use crate::input::unpack;
 use serde_json::Value;
 use std::fs::File;
@@ -17,6 +19,23 @@ pub enum DumpSource {
     Vma,
     /// D3D12 Memory Allocator.
     D3d12ma,
+    /// gpu-allocator, as terrane-vulkan writes its report.
+    GpuAllocator,
+    /// wgpu, as terrane-vulkan writes its report.
+    Wgpu,
+}
+
+impl DumpSource {
+    /// What a dump of it is, for people.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Vma => "VMA dump",
+            Self::D3d12ma => "D3D12MA dump",
+            Self::GpuAllocator => "report of gpu-allocator",
+            Self::Wgpu => "report of wgpu's allocator",
+        }
+    }
 }
 
 /// One moment of an allocator's memory.
@@ -85,11 +104,14 @@ pub enum DumpError {
         limit: u64,
     },
     /// JSON of something else.
-    #[error("this is no dump of VMA or D3D12MA: {0}")]
+    #[error("this is no dump of VMA or D3D12MA, and no report of gpu-allocator or wgpu")]
+    Other,
+    /// A dump or report whose parts do not fit.
+    #[error("the dump cannot be right: {0}")]
     Shape(&'static str),
 }
 
-const FREE: &str = "FREE";
+pub(super) const FREE: &str = "FREE";
 /// Largest dump that is read: one of a few million ranges.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -112,14 +134,17 @@ pub fn read_dump(source: impl Read) -> Result<Dump, DumpError> {
     if limited.limit() == 0 {
         return Err(DumpError::TooLarge { limit: BYTES_MAX });
     }
-    let root = parsed?;
-    let root = root.as_object().ok_or(DumpError::Shape("the root is no object"))?;
+    let parsed = parsed?;
+    let root = parsed.as_object().ok_or(DumpError::Other)?;
+    if let Some(source) = report::source_of(root) {
+        return report::read(source, parsed);
+    }
     let vulkan = root.get("General").and_then(|general| general.get("API"));
     let source = match vulkan.and_then(Value::as_str) {
         Some("Vulkan") => DumpSource::Vma,
         Some(api) if api.contains("Direct3D") || api.contains("D3D12") => DumpSource::D3d12ma,
         _ if root.contains_key("DefaultPools") => DumpSource::Vma,
-        _ => return Err(DumpError::Shape("it names no API and has no pools")),
+        _ => return Err(DumpError::Other),
     };
     let mut blocks = Vec::new();
     for section in ["DefaultPools", "CustomPools"] {

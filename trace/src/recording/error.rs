@@ -21,11 +21,13 @@ pub enum OpenError {
     #[error(
         "this is no file that is read: traces of Terrane, PyTorch snapshots (pickle, torch.save archive, JSON), \
          recorded workloads (CSV `t_us,op,block,size,stream`), RMM logs, JSON dumps of VMA and \
-         D3D12MA; each plain, gzip or zstd"
+         D3D12MA, reports of gpu-allocator and wgpu; each plain, gzip or zstd"
     )]
     Unknown,
     /// JSON of something else.
-    #[error("this is JSON, and neither a PyTorch snapshot nor a dump of VMA or D3D12MA")]
+    #[error(
+        "this is JSON, and neither a PyTorch snapshot nor a dump of VMA, D3D12MA, gpu-allocator or wgpu"
+    )]
     OtherJson,
     /// A line of a CSV.
     #[error(transparent)]

@@ -13,7 +13,8 @@ mod wrap;
 pub use error::OpenError;
 pub use select::{Point, Selection};
 
-use crate::import::{Dump, open_dump, open_rmm};
+use crate::file::Meta;
+use crate::import::{Dump, DumpError, DumpSource, open_dump, open_rmm};
 use crate::snapshot::{History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot};
 use crate::{Limits, Reason, open_csv};
 use serde::Serialize;
@@ -40,6 +41,10 @@ pub enum Format {
     VmaDump,
     /// A JSON dump of D3D12MA: one moment.
     D3d12maDump,
+    /// A report of gpu-allocator: one moment.
+    GpuAllocatorReport,
+    /// A report of wgpu's allocator: one moment.
+    WgpuReport,
 }
 
 impl Format {
@@ -52,8 +57,10 @@ impl Format {
             Self::PytorchJson => "PyTorch memory snapshot (JSON)",
             Self::Csv => "recorded workload (CSV)",
             Self::RmmLog => "RMM log",
-            Self::VmaDump => "VMA dump",
-            Self::D3d12maDump => "D3D12MA dump",
+            Self::VmaDump => DumpSource::Vma.describe(),
+            Self::D3d12maDump => DumpSource::D3d12ma.describe(),
+            Self::GpuAllocatorReport => DumpSource::GpuAllocator.describe(),
+            Self::WgpuReport => DumpSource::Wgpu.describe(),
         }
     }
 
@@ -76,6 +83,8 @@ pub struct Recording {
     pub histories: Vec<History>,
     /// The moment that a dump shows.
     pub dump: Option<Dump>,
+    /// Where a trace of ours was recorded and why it was written.
+    pub meta: Option<Meta>,
     /// What this kind of file does not tell, or this one lacks, a sentence each.
     pub lacks: Vec<String>,
 }
@@ -113,7 +122,8 @@ pub fn open_recording(
             Ok(snapshot) => Ok(wrap::snapshot(Format::PytorchJson, snapshot)?),
             Err(error) if error.is_other_shape() => match open_dump(path) {
                 Ok(dump) => Ok(wrap::dump(dump)),
-                Err(_) => Err(OpenError::OtherJson),
+                Err(DumpError::Other) => Err(OpenError::OtherJson),
+                Err(error) => Err(error.into()),
             },
             Err(error) => Err(error.into()),
         },

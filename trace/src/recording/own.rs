@@ -4,8 +4,8 @@ use super::{Format, OpenError, Recording};
 use crate::file::{ChunkKind, Ending, FileError, HeapState, TextKind, TraceFile};
 use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
-    Attempt, Block, BlockState, Frame, Gaps, History, Origin, Segment, SegmentChange, Snapshot,
-    StackId,
+    Attempt, Block, BlockState, Frame, Gaps, Happened, Happening, History, Origin, Segment,
+    SegmentChange, Snapshot, StackId,
 };
 use crate::{Op, Reason, TraceBuilder};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -47,7 +47,8 @@ pub(super) fn open(
     let streams = walk.streams.max(most.unwrap_or(0));
     snapshot.streams = (0..=u64::from(streams.min(1 << 16))).collect();
     let histories = vec![walk.finish()];
-    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, lacks })
+    let meta = file.meta().ok();
+    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, meta, lacks })
 }
 
 /// One stack of one frame for every call site.
@@ -142,6 +143,19 @@ fn segments(state: &HeapState, sites: &HashMap<u32, StackId>) -> Vec<Segment> {
     segments
 }
 
+/// What an event tells beside blocks and memory.
+fn happened(event: &Event) -> Option<Happened> {
+    let moves = [
+        (EventKind::MoveSubmitted, Happened::MoveSubmitted),
+        (EventKind::MoveCommitted, Happened::MoveCommitted),
+        (EventKind::MoveCancelled, Happened::MoveCancelled),
+        (EventKind::MoveDropped, Happened::MoveDropped),
+        (EventKind::MoveCorrupt, Happened::MoveCorrupt),
+        (EventKind::Wait, Happened::WaitFor(event.stream())),
+    ];
+    moves.into_iter().find(|(kind, _)| event.is(*kind)).map(|(_, what)| what)
+}
+
 #[derive(Clone, Copy)]
 struct Live {
     bytes: u64,
@@ -158,6 +172,7 @@ struct Walk {
     blocks: Vec<Origin>,
     attempts: Vec<Attempt>,
     segments: Vec<SegmentChange>,
+    happenings: Vec<Happening>,
     gaps: Gaps,
     start_ns: Option<u64>,
     last_sequence: Option<u64>,
@@ -176,6 +191,7 @@ impl Walk {
             blocks: Vec::new(),
             attempts: Vec::new(),
             segments: Vec::new(),
+            happenings: Vec::new(),
             gaps: Gaps::default(),
             start_ns: None,
             last_sequence: None,
@@ -256,6 +272,17 @@ impl Walk {
                 device_free: event.c,
                 stack: self.sites.get(&event.site()).copied(),
             });
+        } else if let Some(what) = happened(event) {
+            let (before_event, time_us) = (self.builder.len(), time);
+            let is_wait = matches!(what, Happened::WaitFor(_));
+            let block = self.state.blocks.get(&event.handle);
+            let stream = match (is_wait, block) {
+                (true, _) => event.c as u32,
+                (false, Some(block)) => block.made.stream(),
+                (false, None) => event.stream(),
+            };
+            let bytes = if is_wait { 0 } else { event.b };
+            self.happenings.push(Happening { before_event, time_us, what, stream, bytes });
         } else {
             self.segment(event);
         }
@@ -334,6 +361,7 @@ impl Walk {
             blocks: self.blocks,
             attempts: self.attempts,
             segments: self.segments,
+            happenings: self.happenings,
             entries,
             gaps: self.gaps,
         }

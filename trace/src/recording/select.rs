@@ -200,6 +200,9 @@ impl Part {
         let mut attempts = history.attempts.clone();
         attempts.retain(|attempt| attempt.before_event < new_index.len());
         attempts.iter_mut().for_each(|attempt| attempt.before_event = index(attempt.before_event));
+        let mut happenings = history.happenings.clone();
+        happenings.retain(|happening| happening.before_event < new_index.len());
+        happenings.iter_mut().for_each(|it| it.before_event = index(it.before_event));
         History {
             device: history.device,
             start_us: history.start_us,
@@ -207,6 +210,7 @@ impl Part {
             blocks: self.blocks,
             attempts,
             segments,
+            happenings,
             entries: self.entries,
             gaps: Gaps { earlier_blocks: earlier, ..history.gaps },
         }

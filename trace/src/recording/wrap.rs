@@ -11,7 +11,7 @@ pub(super) fn snapshot(format: Format, snapshot: Snapshot) -> Result<Recording, 
         histories.extend(snapshot.history(device)?);
     }
     let lacks = lacks_of(&snapshot, &histories);
-    Ok(Recording { format, snapshot, histories, dump: None, lacks })
+    Ok(Recording { format, snapshot, histories, dump: None, meta: None, lacks })
 }
 
 /// A workload without stacks, addresses and segments.
@@ -21,7 +21,7 @@ pub(super) fn workload(format: Format, trace: Trace) -> Recording {
         "no segments: what was reserved is not in the file; `whatif` computes it".to_owned(),
     ];
     let snapshot = Snapshot { streams: streams(&trace), ..Snapshot::default() };
-    Recording { format, snapshot, histories: vec![history(trace)], dump: None, lacks }
+    Recording { format, snapshot, histories: vec![history(trace)], dump: None, meta: None, lacks }
 }
 
 pub(super) fn rmm(log: RmmLog) -> Recording {
@@ -56,10 +56,18 @@ pub(super) fn dump(dump: Dump) -> Recording {
     let format = match dump.source {
         DumpSource::Vma => Format::VmaDump,
         DumpSource::D3d12ma => Format::D3d12maDump,
+        DumpSource::GpuAllocator => Format::GpuAllocatorReport,
+        DumpSource::Wgpu => Format::WgpuReport,
     };
-    let lacks = vec!["one moment, no history".to_owned()];
+    let mut lacks = vec!["one moment, no history".to_owned()];
+    if matches!(dump.source, DumpSource::GpuAllocator | DumpSource::Wgpu) {
+        lacks.push(
+            "the memory type of a block, and whether an allocation is a buffer or an image"
+                .to_owned(),
+        );
+    }
     let snapshot = Snapshot::default();
-    Recording { format, snapshot, histories: Vec::new(), dump: Some(dump), lacks }
+    Recording { format, snapshot, histories: Vec::new(), dump: Some(dump), meta: None, lacks }
 }
 
 fn streams(trace: &Trace) -> Vec<u64> {
@@ -77,6 +85,7 @@ fn history(trace: Trace) -> History {
         blocks,
         attempts: Vec::new(),
         segments: Vec::new(),
+        happenings: Vec::new(),
         entries,
         gaps: Gaps::default(),
     }

@@ -21,6 +21,8 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     /// What happened to segments, in order.
     pub segments: Vec<SegmentChange>,
+    /// Moves and waits, in order; only our own allocator tells of them.
+    pub happenings: Vec<Happening>,
     /// Entry of the history that each event comes from; `u32::MAX` for events that were added.
     pub entries: Vec<u32>,
     /// What was found amiss.
@@ -62,6 +64,38 @@ pub struct SegmentChange {
     pub entry: usize,
     /// What happened.
     pub event: SegmentEvent,
+}
+
+/// Something between two events of the trace that neither asks for memory nor frees any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// Number of events of the trace that came before.
+    pub before_event: usize,
+    /// Microseconds since the trace's start.
+    pub time_us: u64,
+    /// What it was.
+    pub what: Happened,
+    /// Stream of the block, or that waits.
+    pub stream: u32,
+    /// Bytes of the block; 0 for a wait.
+    pub bytes: u64,
+}
+
+/// What a [`Happening`] was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A block's copy was submitted: from here on it is elsewhere.
+    MoveSubmitted,
+    /// The copy is over.
+    MoveCommitted,
+    /// A move was given up before its copy.
+    MoveCancelled,
+    /// The block was freed while it moved.
+    MoveDropped,
+    /// The copy differed.
+    MoveCorrupt,
+    /// The request that follows waits for this stream.
+    WaitFor(u32),
 }
 
 /// What the history does not show; all zero when it shows everything.
@@ -264,6 +298,7 @@ impl Walk {
             blocks: self.blocks,
             attempts: self.attempts,
             segments: self.segments,
+            happenings: Vec::new(),
             entries: self.entries,
             gaps: self.gaps,
         }

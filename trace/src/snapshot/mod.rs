@@ -12,7 +12,7 @@ mod open;
 mod stacks;
 
 pub use convert::{Note, ReadOptions};
-pub use history::{Attempt, Gaps, History, Origin, SegmentChange};
+pub use history::{Attempt, Gaps, Happened, Happening, History, Origin, SegmentChange};
 pub use json::{open_json_snapshot, read_json_snapshot};
 pub use open::{open_snapshot, read_snapshot};
 pub use stacks::{Frame, FrameId, StackId, Stacks};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use terrane_trace::import::{Dump, DumpSource};
+use terrane_trace::import::Dump;
 
 use super::{Addresses, BlockRow, NEVER, Places, PoolKind, Recording, SegmentRow, Series};
 
@@ -40,10 +40,7 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
     Recording {
         name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         path: path.to_owned(),
-        kind: match dump.source {
-            DumpSource::Vma => "VMA dump",
-            DumpSource::D3d12ma => "D3D12MA dump",
-        },
+        kind: dump.source.describe(),
         addresses: Addresses::Modelled,
         events: Vec::new(),
         series: Series::of(&[], &blocks, &segments),
