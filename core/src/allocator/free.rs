@@ -172,7 +172,7 @@ impl State {
         let Ok(block) = self.blocks.remove(key) else { return None };
         let mut points = points;
         if block.has(flag::HAS_WAITS)
-            && let Some(waits) = self.waits.remove(&key.index())
+            && let Some(waits) = self.waits.remove(key.index())
         {
             points.merge(&waits);
         }
@@ -250,7 +250,7 @@ impl State {
 
     /// Adds points that a block's next use has to wait for.
     pub(super) fn add_waits(&mut self, key: Key, waits: &Points) {
-        self.waits.entry(key.index()).or_default().merge(waits);
+        self.waits.entry(key.index()).get_or_insert_default().merge(waits);
         if let Ok(block) = self.block_mut(key) {
             block.flags |= flag::HAS_WAITS;
         }

@@ -101,7 +101,7 @@ impl Allocator {
         let key = handle.key_for(self.inner.id)?;
         let state = self.inner.lock();
         state.block(key)?;
-        Ok(state.waits.get(&key.index()).cloned().unwrap_or_default())
+        Ok(state.waits.get(key.index()).cloned().unwrap_or_default())
     }
 
     /// Lets the host see a block, once its last recorded use is over; waits for that, at most
@@ -123,7 +123,7 @@ impl Allocator {
             let block = *state.block(key)?;
             state.block_mut(key)?.flags |= flag::MAPPED;
             let mut uses = state.pool(&block).uses(block.spot).clone();
-            uses.merge(&state.waits.get(&key.index()).cloned().unwrap_or_default());
+            uses.merge(&state.waits.get(key.index()).cloned().unwrap_or_default());
             (at, uses)
         };
         let mut mapped = Mapped { view: None, alloc: self.clone(), key };

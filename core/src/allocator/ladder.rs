@@ -165,12 +165,16 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
         }
+        let pools = {
+            let mut state = self.lock();
+            for (stream, value) in reached {
+                let known = state.reached.entry(stream).or_default();
+                *known = (*known).max(value);
+            }
+            state.pools.len()
+        };
+        (0..pools).for_each(|pool| self.reap_pool(pool));
         let mut state = self.lock();
-        for (stream, value) in reached {
-            let known = state.reached.entry(stream).or_default();
-            *known = (*known).max(value);
-        }
-        state.reap_known();
         let moved = state.take_finished_moves();
         let views = state.take_finished_views();
         drop(state);
@@ -181,6 +185,14 @@ impl Inner {
         self.settle_all_moves()?;
         self.run_deferred();
         Ok(())
+    }
+
+    /// Takes in what is known to be done in a pool, a few ranges at a time.
+    fn reap_pool(&self, pool: usize) {
+        let (ended, is_under_way) = self.lock().pools[pool].walks();
+        // What was done before a walk under way began may lie behind it.
+        let wanted = ended.wrapping_add(1 + u32::from(is_under_way));
+        while (self.lock().reap_some(pool).0.wrapping_sub(wanted) as i32) < 0 {}
     }
 
     /// Waits for device calls of other threads that may end the shortage. Tells whether there

@@ -24,6 +24,7 @@ mod moving;
 mod paging;
 mod raw;
 mod report;
+mod sparse;
 mod state;
 mod submission;
 mod trim;
@@ -118,7 +119,7 @@ impl Allocator {
             sites: intern::Sites::new(),
             names: intern::Names::default(),
             tag_numbers: rustc_hash::FxHashMap::default(),
-            waits: rustc_hash::FxHashMap::default(),
+            waits: sparse::Sparse::default(),
             guests: rustc_hash::FxHashMap::default(),
             views: rustc_hash::FxHashMap::default(),
             retired_views: Vec::new(),

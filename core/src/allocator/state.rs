@@ -16,6 +16,7 @@ use crate::stats::{Counter, KindStats, TagStats, Usage};
 
 use super::intern::{Names, Sites};
 use super::moving::Moves;
+use super::sparse::Sparse;
 
 /// Bits of [`Block::flags`].
 pub(crate) mod flag {
@@ -142,7 +143,7 @@ pub(crate) struct State {
     pub names: Names,
     pub tag_numbers: FxHashMap<Box<str>, Tag>,
     /// Points to wait for before a block's first use, by the block's slot.
-    pub waits: FxHashMap<u32, Points>,
+    pub waits: Sparse<Points>,
     /// Other streams that a block was used on, by the block's slot.
     pub guests: FxHashMap<u32, Vec<StreamId>>,
     pub views: FxHashMap<u32, View>,
@@ -362,20 +363,21 @@ impl State {
         }
     }
 
-    /// Takes in what is known to be reached: holes become done, bytes stop being active.
-    pub fn reap_known(&mut self) {
-        for at in 0..self.pools.len() {
-            let reached = &self.reached;
-            let pool = &mut self.pools[at];
-            let kind = pool.kind;
-            let done = pool.reap(&|stream| reached.get(&stream).copied().unwrap_or(0));
-            let class = pool.key.class;
-            if done > 0 {
-                self.count_done(kind, done);
-                let event = Event::new(EventKind::FreeCompleted).b(done);
-                self.event(event.of(class.0, 0));
-            }
+    /// Takes in a part of what is known to be reached in a pool: holes become done, bytes stop
+    /// being active. Tells how many walks over its free ranges have ended, and whether one is
+    /// under way.
+    pub fn reap_some(&mut self, pool: usize) -> (u32, bool) {
+        let reached = &self.reached;
+        let pool = &mut self.pools[pool];
+        let kind = pool.kind;
+        let done = pool.reap_some(&|stream| reached.get(&stream).copied().unwrap_or(0));
+        let (class, walks) = (pool.key.class, pool.walks());
+        if done > 0 {
+            self.count_done(kind, done);
+            let event = Event::new(EventKind::FreeCompleted).b(done);
+            self.event(event.of(class.0, 0));
         }
+        walks
     }
 
     /// Streams that free memory, retired views or deferred frees still wait for.

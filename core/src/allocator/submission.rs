@@ -240,7 +240,7 @@ impl State {
         let Ok(&block) = self.blocks.get(key) else { return Points::NONE };
         let mut waits = Points::NONE;
         if block.has(flag::HAS_WAITS)
-            && let Some(points) = self.waits.get(&key.index())
+            && let Some(points) = self.waits.get(key.index())
         {
             waits.merge(points);
         }

@@ -25,6 +25,17 @@ pub enum Goal {
     },
 }
 
+impl Goal {
+    /// Whether it is met as a whole, by the number of pools in which it is met and in which it is
+    /// not. Bytes suffice in one of them; else none may be left.
+    pub(crate) const fn is_met_by(self, (met, unmet): (u32, u32)) -> bool {
+        match self {
+            Self::Release { bytes: u64::MAX } | Self::Fragmentation { .. } => met > 0 && unmet == 0,
+            Self::Contiguous { .. } | Self::Release { .. } => met > 0,
+        }
+    }
+}
+
 /// How fast a pass may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {

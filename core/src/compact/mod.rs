@@ -17,16 +17,19 @@
 //! where the goal is met already.
 
 mod chain;
+mod course;
 mod goal;
 mod holes;
 mod plan;
 mod release;
 mod report;
+mod squeeze;
 #[cfg(test)]
 mod tests;
 mod view;
 mod window;
 
+pub use course::{Leg, course};
 pub use goal::{Goal, Limits, Mode, Verify};
 pub use plan::{Chain, Move, Plan, Slide, To, plan};
 pub use report::{Refused, Verdict, Verdicts, Why};

@@ -4,10 +4,14 @@ use super::goal::{Goal, Limits};
 use super::holes::{Hole, Holes};
 use super::view::{Part, PoolView, What};
 use super::window::{Window, cheapest, gain};
-use super::{chain, release};
+use super::{chain, release, squeeze};
 
 /// Stretches whose blocks are placed on trial before the search gives up.
 const TRIALS: usize = 24;
+/// The same for larger stretches, since the dearer ones of a size seldom fare better.
+const TRIALS_MORE: usize = 4;
+/// How often the search asks for a larger stretch.
+const TRIES: u32 = 6;
 
 /// What to do. Moves first; a chain only in a plan without moves. When `more` is set the goal
 /// needs a further plan, made once this one is carried out.
@@ -137,9 +141,27 @@ fn fragmentation(view: &PoolView, below: f64) -> Plan {
     if plan.reachable {
         return plan;
     }
-    // No segment can hold that much: empty the others instead.
+    // No segment can hold that much: empty the others instead, after making room for their blocks
+    // where the holes are too small for them.
     let plan = release::release(view, u64::MAX);
+    if !leads(view, &plan, below)
+        && let Some(chain) = squeeze::squeeze(view)
+    {
+        return Plan { chain: Some(chain), reachable: true, more: true, ..Plan::default() };
+    }
     Plan { met: false, reachable: !plan.moves.is_empty(), more: true, ..plan }
+}
+
+/// Whether after a plan a stretch of one segment can be what is wanted.
+fn leads(view: &PoolView, plan: &Plan, below: f64) -> bool {
+    if plan.moves.is_empty() {
+        return false;
+    }
+    let after = view.after(plan);
+    let (free, largest) = after.free_in_use();
+    let wanted = (free as f64 * (1.0 - below.clamp(0.0, 1.0))).ceil() as u64;
+    let used = |at: usize| !after.segments[at].is_wholly_free();
+    free == 0 || largest >= wanted || contiguous_in(&after, wanted.min(free), 1, used).reachable
 }
 
 fn contiguous(view: &PoolView, bytes: u64, align: u64) -> Plan {
@@ -153,16 +175,23 @@ fn contiguous_in(view: &PoolView, bytes: u64, align: u64, of: impl Fn(usize) -> 
     if parts.any(|part| part.room(align) >= bytes) {
         return Plan::met();
     }
-    let holes = Holes::new(view, &of);
-    let mut wanted = bytes;
+    let (holes, need) = (Holes::new(view, &of), Need { bytes, align });
+    let slid = cheapest_slide(view, &of, need);
+    let most = slid.as_ref().map_or(u64::MAX, |(cost, _)| *cost);
     // What can not be placed elsewhere leaves the stretch short: the next try asks for more.
-    for _ in 0..6 {
-        match cheapest_plan(view, &holes, &of, wanted, Need { bytes, align }) {
+    let (mut wanted, mut trials) = (bytes, TRIALS);
+    for tries in 0..TRIES {
+        match cheapest_placed(view, &holes, &of, need, Effort { wanted, most, trials }) {
             Ok(plan) => return plan,
-            Err(short) => wanted = wanted.saturating_add(short.max(1)),
+            Err(Some(short)) => wanted = wanted.saturating_add(short.max(bytes >> 8) << tries),
+            Err(None) => break,
         }
+        trials = TRIALS_MORE;
     }
-    Plan::default()
+    match slid {
+        Some((_, chain)) => Plan { chain: Some(chain), reachable: true, ..Plan::default() },
+        None => Plan::default(),
+    }
 }
 
 /// What has to come out.
@@ -180,43 +209,57 @@ impl Need {
     }
 }
 
-/// The cheapest plan among the stretches for `wanted` bytes that yields what is needed, or how
-/// many bytes the best of them is short of it.
-fn cheapest_plan(
+/// The cheapest stretch that becomes a free range by sliding alone, with its cost.
+fn cheapest_slide(
+    view: &PoolView,
+    of: &impl Fn(usize) -> bool,
+    need: Need,
+) -> Option<(u64, Chain)> {
+    // Alignment may take some of what a stretch has.
+    [need.bytes, need.bytes.saturating_add(need.align)].into_iter().find_map(|wanted| {
+        let windows = cheapest(view, of, wanted, 0);
+        windows.iter().find_map(|w| Some((w.cost, chain::slide(view, *w, need)?)))
+    })
+}
+
+/// How far a search goes.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Bytes that the stretches are to yield, if all goes well.
+    wanted: u64,
+    /// What they have to cost less than.
+    most: u64,
+    /// How many of them are tried.
+    trials: usize,
+}
+
+/// The cheapest plan that places blocks of a stretch elsewhere; else how many bytes the best of
+/// those that were tried is short of what is needed, or nothing where none would be cheaper.
+fn cheapest_placed(
     view: &PoolView,
     holes: &Holes,
     of: &impl Fn(usize) -> bool,
-    wanted: u64,
     need: Need,
-) -> Result<Plan, u64> {
-    let mut windows: Vec<Window> = thresholds(holes)
-        .into_iter()
-        .flat_map(|threshold| cheapest(view, of, wanted, threshold))
-        .collect();
+    Effort { wanted, most, trials }: Effort,
+) -> Result<Plan, Option<u64>> {
+    let thresholds = thresholds(holes).into_iter();
+    let mut windows: Vec<Window> =
+        thresholds.flat_map(|threshold| cheapest(view, of, wanted, threshold)).collect();
     windows.sort_unstable();
     windows.dedup_by_key(|w| (w.segment, w.first, w.last, w.threshold));
-    let mut least_short = u64::MAX;
-    let slides = windows.iter().filter(|window| window.threshold == 0);
-    let slid = slides.into_iter().find_map(|w| Some((w.cost, chain::slide(view, *w, need)?)));
-    for window in windows.iter().filter(|w| w.threshold > 0).take(TRIALS) {
-        if slid.as_ref().is_some_and(|(cost, _)| *cost <= window.cost) {
-            break;
-        }
+    let mut least_short = None;
+    for window in windows.iter().take_while(|w| w.cost < most).take(trials) {
         match place(view, holes, *window, need) {
             Ok(plan) => return Ok(plan),
-            Err(short) => least_short = least_short.min(short),
+            Err(short) => least_short = Some(least_short.unwrap_or(u64::MAX).min(short)),
         }
     }
-    match slid {
-        Some((_, chain)) => Ok(Plan { chain: Some(chain), reachable: true, ..Plan::default() }),
-        None if least_short == u64::MAX => Err((need.bytes / 8).max(need.align)),
-        None => Err(least_short),
-    }
+    Err(least_short)
 }
 
-/// Sizes up to which blocks are to be placed elsewhere: none, and the sizes of some holes.
+/// Sizes up to which blocks are to be placed elsewhere: those of some holes.
 fn thresholds(holes: &Holes) -> Vec<u64> {
-    let mut sizes = vec![0];
+    let mut sizes = Vec::new();
     let (mut rank, mut next) = (0_usize, 0_usize);
     for hole in holes.largest() {
         if rank == next {

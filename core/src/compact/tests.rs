@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Goal, Limits, Part, Plan, PoolView, SegmentView, What, Why, plan};
+use super::{Goal, Limits, Part, Plan, PoolView, SegmentView, What, Why, course, plan};
 
 const ALIGN: u64 = 4;
 
@@ -166,6 +166,24 @@ proptest! {
     }
 
     #[test]
+    fn a_course_is_what_plans_made_one_by_one_would_be(
+        model in model(), goal in goal(), moves in 1_u64..40,
+    ) {
+        let mut model = model;
+        let limits = Limits::NONE.moves(moves);
+        let (legs, mut left) = (course(&model.view(), goal, &limits), moves);
+        for leg in &legs {
+            prop_assert_eq!(&leg.view, &model.view());
+            prop_assert_eq!(&leg.plan, &plan(&leg.view, goal, &limits.moves(left)));
+            prop_assert!(leg.plan.blocks() as u64 <= left);
+            model.apply(&leg.plan);
+            left -= leg.plan.blocks() as u64;
+        }
+        let is_over = legs.last().is_some_and(|leg| leg.plan.blocks() == 0 || left == 0);
+        prop_assert!(is_over, "given up after {} plans", legs.len());
+    }
+
+    #[test]
     fn a_plan_keeps_within_its_limits_and_small_passes_converge(
         model in model(), goal in goal(), moves in 1_u64..5, bytes in 100_u64..400,
     ) {
@@ -216,6 +234,45 @@ fn a_held_block_in_the_middle_is_gone_around() {
         let plan = plan(&model.view(), goal, &Limits::NONE);
         assert!(plan.blocks() > 0 && plan.reachable);
         model.apply(&plan);
+    }
+}
+
+/// Blocks of sizes that spread over their logarithms, every second one freed.
+fn checkerboard(blocks: u64, segments: u64) -> PoolView {
+    let mut random = 1_u64;
+    let sizes = (0..blocks).map(|_| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let part = (random >> 11) as f64 / (1_u64 << 53) as f64;
+        ((65_536.0 * 256_f64.powf(part)) as u64).next_multiple_of(256)
+    });
+    let sizes: Vec<u64> = sizes.collect();
+    let room = sizes.iter().sum::<u64>() / segments + if segments > 1 { 16 << 20 } else { 0 };
+    let (mut taken, mut end) = (vec![Vec::new()], 0);
+    for (bytes, owner) in sizes.into_iter().zip(0_u32..) {
+        if end + bytes > room {
+            taken.push(Vec::new());
+            end = 0;
+        }
+        let what = What::Movable { owner, align: 256 };
+        let part = Part { offset: end, bytes, what };
+        taken.last_mut().into_iter().filter(|_| owner % 2 == 0).for_each(|it| it.push(part));
+        end += bytes;
+    }
+    let segment = |(id, taken)| SegmentView::new(id, room, taken);
+    PoolView { segments: (0..).zip(taken).map(segment).collect() }
+}
+
+#[test]
+fn a_large_checkerboard_comes_together_in_few_plans_of_few_bytes() {
+    for (segments, most) in [(1, 3), (8, 7)] {
+        let view = checkerboard(10_000, segments);
+        let live: u64 = view.segments.iter().map(|it| it.bytes - it.free()).sum();
+        let legs = course(&view, Goal::Fragmentation { below: 0.05 }, &Limits::NONE);
+        let moved: u64 = legs.iter().map(|leg| leg.plan.bytes()).sum();
+        assert!(legs.last().is_some_and(|leg| leg.plan.met), "{segments} segments");
+        assert!(legs.len() <= most, "{segments} segments: {} plans", legs.len());
+        // In one segment half of it stays; of several, those that stay are slid together first.
+        assert!(moved <= if segments == 1 { live / 2 } else { live }, "{moved} of {live}");
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) use spot::{Spot, SpotKind};
 /// not split the room of large ones.
 pub(crate) const SMALL_MAX: u64 = 1 << 20;
 
+/// Free ranges looked at while the lock is held.
+const REAPED_AT_ONCE: u32 = 128;
+
 /// What distinguishes pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolKey {
@@ -214,6 +217,21 @@ impl Pool {
     pub fn reap(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
         let paged = self.paged.as_mut().map_or(0, |paged| paged.pages.reap(reached));
         paged + self.ranges.reap(&mut |point| point.value <= reached(point.stream))
+    }
+
+    /// A part of [`reap`](Self::reap): looks at a bounded number of free ranges of its slabs, and
+    /// goes on where the part before has stopped.
+    pub fn reap_some(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
+        let is_first = !self.walks().1;
+        let paged = self.paged.as_mut().filter(|_| is_first);
+        let paged = paged.map_or(0, |paged| paged.pages.reap(reached));
+        let is_reached = &mut |point: SyncPoint| point.value <= reached(point.stream);
+        paged + self.ranges.reap_some(is_reached, REAPED_AT_ONCE).bytes
+    }
+
+    /// How many walks over its free ranges have ended, and whether one is under way.
+    pub fn walks(&self) -> (u32, bool) {
+        self.ranges.walks()
     }
 
     /// Points that free ranges wait for: at least the first of each stream.

@@ -24,6 +24,8 @@ pub(super) struct Bin(u16);
 
 impl Bin {
     pub const FIRST: Self = Self(0);
+    /// After the last one.
+    pub const END: Self = Self((ROWS as u16) << 5);
 
     /// The bin that holds nodes of this size.
     #[inline]
@@ -91,11 +93,20 @@ pub(super) struct Bins {
     /// Of a home of one stream: no entry's sync point has a lower value (there may be none with
     /// this value any more), so while this one is not reached none is.
     pub lowest: u64,
+    /// The lowest value that came in since the last walk over a home of one stream began.
+    pub fresh: u64,
 }
 
 impl Default for Bins {
     fn default() -> Self {
-        Self { first: 0, rows: [NO_ROW; ROWS], nodes: 0, bytes: 0, lowest: u64::MAX }
+        Self {
+            first: 0,
+            rows: [NO_ROW; ROWS],
+            nodes: 0,
+            bytes: 0,
+            lowest: u64::MAX,
+            fresh: u64::MAX,
+        }
     }
 }
 
@@ -106,6 +117,7 @@ impl Bins {
         let rank = node.rank();
         if let [point] = node.points.as_slice() {
             self.lowest = self.lowest.min(point.value);
+            self.fresh = self.fresh.min(point.value);
         }
         self.nodes += 1;
         self.bytes += rank.0;
@@ -261,10 +273,10 @@ impl Bins {
         Ok(marked)
     }
 
-    /// The largest entry's size: the entries of one bin are looked through.
-    pub fn largest(&self, nodes: &Slab, rows: &Rows) -> u64 {
+    /// The largest entry's size among the first `most` of the last bin, which differ by 3 %.
+    pub fn largest(&self, nodes: &Slab, rows: &Rows, most: usize) -> u64 {
         let Some(bin) = self.last(rows) else { return 0 };
-        self.entries(bin, nodes, rows).map(|id| nodes[id].bytes).max().unwrap_or(0)
+        self.entries(bin, nodes, rows).take(most).map(|id| nodes[id].bytes).max().unwrap_or(0)
     }
 }
 

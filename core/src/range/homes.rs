@@ -5,6 +5,7 @@ use crate::point::StreamId;
 
 use super::bins::{Bins, Rows};
 use super::node::{Home, NodeId, Slab};
+use super::reap::Walk;
 
 /// Dropped bins kept for the next stream, so that a home that comes and goes allocates nothing.
 const SPARE: usize = 4;
@@ -17,6 +18,8 @@ pub(super) struct Homes {
     /// Ordered by stream; none is empty.
     // Boxed, so that keeping the order moves 16 bytes a home.
     pub streams: Vec<(StreamId, Box<Bins>)>,
+    /// How far the search for what is reached is.
+    pub walk: Walk,
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Bins>>,
 }
@@ -55,6 +58,9 @@ impl Homes {
 
     /// Takes a node out of the bins of `home`, which its points told when it went in.
     pub fn remove(&mut self, id: NodeId, home: Home, nodes: &mut Slab) {
+        if self.walk.node == id {
+            self.walk.node = nodes[id].forward;
+        }
         match home {
             Home::Done => self.done.remove(id, nodes, &mut self.rows),
             Home::Shared => self.shared.remove(id, nodes, &mut self.rows),
@@ -69,7 +75,7 @@ impl Homes {
                     let (_, mut bins) = self.streams.remove(at);
                     if self.spare.len() < SPARE {
                         // The rest is as in new bins, since nothing is left in them.
-                        bins.lowest = u64::MAX;
+                        (bins.lowest, bins.fresh) = (u64::MAX, u64::MAX);
                         self.spare.push(bins);
                     }
                 }
@@ -88,7 +94,23 @@ impl Homes {
         self.streams.get(at).map(|(stream, bins)| (*stream, &**bins))
     }
 
-    /// Sets the lower bound of a stream's values after a walk over them all.
+    /// Notes that a walk over a stream's entries begins.
+    pub fn begin_walk(&mut self, stream: StreamId) {
+        if let Ok(at) = self.streams.binary_search_by_key(&stream, |home| home.0) {
+            self.streams[at].1.fresh = u64::MAX;
+        }
+    }
+
+    /// Raises the lower bound of a stream's values after a walk over those that were there when it
+    /// began.
+    pub fn raise_lowest(&mut self, stream: StreamId, found: Option<u64>) {
+        let fresh = self.get(Home::Stream(stream)).map(|bins| bins.fresh);
+        if let (Some(found), Some(fresh)) = (found, fresh) {
+            self.set_lowest(stream, found.min(fresh));
+        }
+    }
+
+    /// Sets the lower bound of a stream's values.
     pub fn set_lowest(&mut self, stream: StreamId, lowest: u64) {
         if let Ok(at) = self.streams.binary_search_by_key(&stream, |home| home.0) {
             self.streams[at].1.lowest = lowest;

@@ -41,6 +41,7 @@ pub use check::{Problem, Violation};
 pub use find::Fit;
 pub use join::Join;
 pub use node::{Home, NO_OWNER, NodeId, State};
+pub use reap::Reaped;
 pub use segment::{NotFree, SegmentId};
 pub use view::NodeView;
 

@@ -9,10 +9,13 @@ use crate::point::Points;
 use super::node::{NodeId, State};
 use super::{Join, Ranges, SegmentId};
 
+/// Nodes that a search for a given place passes at most: it is made with the lock held.
+pub const STEPS_MAX: usize = 64;
+
 impl Ranges {
     /// Free bytes at exactly `offset`, looked for from `after` (a taken node before it, or the
-    /// start of the segment) over taken nodes up to there. `None` when they are not all free.
-    /// O(nodes between).
+    /// start of the segment) over taken nodes up to there. `None` when they are not all free, and
+    /// when more than [`STEPS_MAX`] nodes lie between.
     pub fn room_at(
         &self,
         segment: SegmentId,
@@ -20,25 +23,40 @@ impl Ranges {
         offset: u64,
         bytes: u64,
     ) -> Option<Join> {
+        self.room_from(segment, after, offset, bytes, STEPS_MAX).filter(|join| join.bytes == bytes)
+    }
+
+    /// [`room_at`](Self::room_at) for the front of a range that may consist of many free nodes: of
+    /// the first `most` of them.
+    pub fn room_from(
+        &self,
+        segment: SegmentId,
+        after: Option<NodeId>,
+        offset: u64,
+        bytes: u64,
+        most: usize,
+    ) -> Option<Join> {
         let from = after.or_else(|| self.first(segment))?;
         let end = offset.checked_add(bytes)?;
-        let ends_after = |node: &NodeId| self.nodes[*node].end() > offset;
-        let first = successors(Some(from), |node| self.next(*node)).find(ends_after)?;
+        let mut near = successors(Some(from), |node| self.next(*node)).take(STEPS_MAX);
+        let first = near.find(|node| self.nodes[*node].end() > offset)?;
         if self.nodes[first].offset > offset {
             return None;
         }
-        let mut points = Points::NONE;
-        for node in successors(Some(first), |node| self.next(*node)) {
+        let mut join =
+            Join { first, last: first, offset, bytes: 0, points: Points::NONE, waits: 0 };
+        for node in successors(Some(first), |node| self.next(*node)).take(most) {
             let at = &self.nodes[node];
             if !at.is_free() {
                 return None;
             }
-            points.merge(&at.points);
+            join.points.merge(&at.points);
+            (join.last, join.bytes) = (node, at.end().min(end) - offset);
             if at.end() >= end {
-                return Some(Join { first, last: node, offset, bytes, points, waits: 0 });
+                break;
             }
         }
-        None
+        Some(join)
     }
 
     /// Lets a taken node change places with the taken node right before it (the gap): it begins

@@ -147,8 +147,28 @@ impl Ranges {
 
     /// The most bytes that a single free node of any home has. O(homes + nodes in one bin each).
     pub fn largest_free(&self) -> u64 {
+        self.largest_among(usize::MAX)
+    }
+
+    /// The most bytes of a free node, of no more than `most` nodes for each home: where more nodes
+    /// are about as large as the largest, that can be up to 3 % larger. O(homes + nodes).
+    pub fn largest_among(&self, most: usize) -> u64 {
         let rows = &self.homes.rows;
-        self.homes.all().map(|(_, bins)| bins.largest(&self.nodes, rows)).max().unwrap_or(0)
+        self.homes.all().map(|(_, bins)| bins.largest(&self.nodes, rows, most)).max().unwrap_or(0)
+    }
+
+    /// Slots of nodes that were ever used: [`taken_in`](Self::taken_in) looks at them.
+    pub fn slots(&self) -> u32 {
+        self.nodes.slots() as u32
+    }
+
+    /// The taken nodes in a part of the slots, in no order. A walk over all of them, in parts
+    /// between which things change, sees every node that was there all the time.
+    pub fn taken_in(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = NodeView<'_>> + '_ {
+        slots.map(NodeId).filter_map(|id| {
+            let node = self.nodes.get(id)?;
+            (node.bytes > 0 && !node.is_free()).then(|| self.view(id))
+        })
     }
 
     /// 1 - largest free node / total free: 0 when all free bytes are in one node or there are

@@ -1,12 +1,14 @@
 //! A pass as its owner sees it: begin, poll, end.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::compact::{Goal, Limits, Mode, Plan, Why, plan};
+use crate::compact::{Goal, Leg, Limits, Mode, Why, course, plan};
 use crate::device::View;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::point::SyncPoint;
+use crate::range::SegmentId;
 
 use super::super::{Allocator, Inner};
 use super::report::PassReport;
@@ -56,9 +58,16 @@ pub(crate) struct Pass {
     goal: Goal,
     /// Pools still to be worked on, the present one last.
     targets: Vec<u16>,
+    /// The plans still to be carried out in the present pool, made together.
+    course: VecDeque<Leg>,
+    /// The pool's segments in the order of the views that they were made from.
+    segments: Vec<SegmentId>,
+    /// Whether the next plan was made from the pool as it is, not as it was to become.
+    is_fresh: bool,
     began_ns: u64,
     idle: u32,
-    reached: bool,
+    /// In how many pools the goal is met, and in how many it is not.
+    met: (u32, u32),
     ended: bool,
 }
 
@@ -189,9 +198,12 @@ impl Inner {
             unused_views: Vec::new(),
             goal,
             targets,
+            course: VecDeque::new(),
+            segments: Vec::new(),
+            is_fresh: false,
             began_ns,
             idle: 0,
-            reached: false,
+            met: (0, 0),
             ended: false,
         };
         let start = self.lock().free_in_use(&pass.targets);
@@ -246,43 +258,64 @@ impl Inner {
     fn plan_next(&self, pass: &mut Pass) -> Result<(), Error> {
         while let Some(&pool) = pass.targets.last() {
             pass.pool = pool;
-            let start = self.device.now_ns();
-            if start.saturating_sub(pass.began_ns) > pass.limits.ticks || pass.is_spent() {
-                pass.targets.clear();
+            let spent_ns = self.device.now_ns().saturating_sub(pass.began_ns);
+            if spent_ns > pass.limits.ticks || pass.is_spent() {
+                pass.give_up();
                 return Ok(());
             }
-            let survey = self.survey(pool, pass.limits.offer_raw);
-            let goal = self.lock().goal_in(pass.goal, pool, &pass.targets);
-            let mut plan = plan(&survey.view, goal, &pass.left());
-            if self.config.verify_moves == crate::compact::Verify::Always {
-                plan.chain = None;
+            if pass.course.is_empty() {
+                self.plan_course(pass);
             }
-            pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
-            self.note_refusals(pass, &survey);
-            if self.reserve_planned(pass, &survey, &plan) {
+            let is_fresh = std::mem::take(&mut pass.is_fresh);
+            let Some(leg) = pass.course.pop_front() else { continue };
+            if self.reserve_leg(pass, &leg) {
                 return Ok(());
             }
-            if plan.blocks() > 0 && pass.idle < IDLE_MAX {
+            // What was planned after it builds on it.
+            pass.course.clear();
+            if leg.plan.blocks() > 0 && pass.idle < IDLE_MAX {
                 pass.idle += 1;
                 continue;
             }
+            // The last plan of a course only says how things should be by now.
+            if leg.plan.blocks() == 0 && !is_fresh {
+                continue;
+            }
             // Old places that are kept for their checksums may be all that is missing.
-            if !plan.met && self.lock().moves.has_checks(pass.id) {
+            if !leg.plan.met && self.lock().moves.has_checks(pass.id) {
                 return Ok(());
             }
-            pass.reached |= plan.met;
-            pass.targets.pop();
-            pass.idle = 0;
+            pass.leave_pool(leg.plan.met);
         }
         Ok(())
     }
 
-    fn reserve_planned(&self, pass: &mut Pass, survey: &Survey, plan: &Plan) -> bool {
-        if plan.blocks() == 0 {
+    /// Plans the way to the goal in the present pool, from how it is now.
+    fn plan_course(&self, pass: &mut Pass) {
+        let start = self.device.now_ns();
+        let survey = self.survey(pass.pool, pass.limits.offer_raw);
+        let goal = self.lock().goal_in(pass.goal, pass.pool, &pass.targets);
+        let mut legs = course(&survey.view, goal, &pass.left());
+        if self.config.verify_moves == crate::compact::Verify::Always
+            && let Some(at) = legs.iter().position(|leg| leg.plan.chain.is_some())
+        {
+            // A slide overwrites what its checksum would be compared with.
+            legs.truncate(at + 1);
+            legs[at].plan.chain = None;
+        }
+        pass.course = legs.into();
+        pass.is_fresh = true;
+        self.note_refusals(pass, &survey);
+        pass.segments = survey.segments;
+        pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
+    }
+
+    fn reserve_leg(&self, pass: &mut Pass, leg: &Leg) -> bool {
+        if leg.plan.blocks() == 0 {
             return false;
         }
         let start = self.device.now_ns();
-        let mut batch = self.reserve(pass.pool, survey, plan, pass.limits.offer_raw);
+        let mut batch = self.reserve(pass.pool, leg, &pass.segments, pass.limits.offer_raw);
         let failed = self.make_views(&mut batch.apart, pass.pool).is_err();
         pass.report.submit_ns += self.device.now_ns().saturating_sub(start);
         let is_empty = batch.blocks() == 0;
@@ -322,7 +355,7 @@ impl Inner {
         let start = self.device.now_ns();
         let mut state = self.lock();
         let report = &mut pass.report;
-        report.reached = pass.reached;
+        report.reached = pass.goal.is_met_by(pass.met);
         report.under_way = state.moves.under_way(pass.id);
         if let Some(books) = state.moves.passes.get_mut(&pass.id) {
             report.verdicts = books.verdicts;
@@ -357,7 +390,22 @@ impl Pass {
 
     /// Whether the goal is known to be met.
     pub(super) const fn is_reached(&self) -> bool {
-        self.reached
+        self.goal.is_met_by(self.met)
+    }
+
+    /// Goes on to the next pool.
+    fn leave_pool(&mut self, is_met: bool) {
+        self.met.0 += u32::from(is_met);
+        self.met.1 += u32::from(!is_met);
+        self.targets.pop();
+        self.idle = 0;
+    }
+
+    /// Begins nothing more.
+    fn give_up(&mut self) {
+        self.met.1 += self.targets.len() as u32;
+        self.targets.clear();
+        self.course.clear();
     }
 }
 

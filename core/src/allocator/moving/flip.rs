@@ -19,12 +19,14 @@ impl Inner {
         let mut checked = 0;
         let mut armed = armed.into_iter().peekable();
         while armed.peek().is_some() {
+            let mut flights = Vec::with_capacity(SLICE);
             let mut state = self.lock();
             for it in armed.by_ref().take(SLICE) {
                 let at = checked;
                 checked += usize::from(it.check);
-                self.flip_one(&mut state, pass, it, waits, (copied, at));
+                flights.extend(self.flip_one(&mut state, pass, it, waits, (copied, at)));
             }
+            state.moves.take_off(flights);
             self.unlock_and_tell(state);
         }
         self.destroy_unused(pass);
@@ -37,7 +39,7 @@ impl Inner {
         armed: Armed,
         waits: &Points,
         (copied, at): (&Copied, usize),
-    ) {
+    ) -> Option<Flight> {
         let (key, point) = (armed.it.key, copied.point);
         let touched = state.blocks.get(key).is_ok_and(|block| block.has(flag::TOUCHED));
         if touched {
@@ -45,7 +47,7 @@ impl Inner {
             self.give_up_one(state, pass, armed.it, Verdict::Cancelled, Some(point));
             let view = state.calm(key, Some(point));
             pass.unused_views.extend(view);
-            return;
+            return None;
         }
         let (bytes, new) = (armed.it.bytes, armed.it.to.spot);
         let (source, points) =
@@ -54,21 +56,18 @@ impl Inner {
             state.change_view(key, view, &points);
         }
         let check = match (armed.check, copied.tickets) {
-            (true, Some(tickets)) => {
-                state.moves.busy.insert((pass.pool, source));
-                Some(Check { pool: pass.pool, source, points, tickets, at })
-            }
+            (true, Some(tickets)) => Some(Check { pool: pass.pool, source, points, tickets, at }),
             _ => {
                 state.let_go(pass.pool, source, points);
                 None
             }
         };
         state.note_moved(pass.pool, key, new, bytes);
-        state.moves.take_off(Flight { pass: pass.id, key, bytes, point, check });
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);
         pass.unused_views.extend(view);
+        Some(Flight { pass: pass.id, key, bytes, point, check })
     }
 }
 
@@ -90,7 +89,6 @@ impl State {
         points.retain(|use_| !is_covered(*use_, waited));
         points.insert(point);
         ranges.make_live(new, key.index(), points.clone());
-        self.moves.busy.remove(&(pool, new));
         self.set_place(key, new, point);
         (old, points)
     }

@@ -2,20 +2,27 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::compact::{Chain, Move, Plan, Slide, What, Why};
+use crate::compact::{Chain, Leg, Move, PoolView, Slide, What, Why};
 use crate::device::View;
 use crate::event::{Event, EventKind};
 use crate::id::Key;
 use crate::point::Points;
 use crate::pool::{Behind, Grabbed, Spot};
+use crate::range::SegmentId;
 
 use super::super::Inner;
 use super::super::state::{State, flag};
 use super::offer::Answer;
-use super::survey::Survey;
 
 /// Places taken while the lock is held.
-const SLICE: usize = 64;
+const SLICE: usize = 16;
+
+/// Where a plan was made: a view, and the pool's segments in its order.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    pub view: &'a PoolView,
+    pub segments: &'a [SegmentId],
+}
 
 /// Reserved moves that are submitted together.
 #[derive(Debug, Default)]
@@ -78,27 +85,34 @@ impl Batch {
 impl Inner {
     /// Takes the places of a plan. Moves whose block or place has changed since the survey are
     /// left out.
-    pub(super) fn reserve(&self, pool: u16, survey: &Survey, plan: &Plan, raw: bool) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn reserve(
+        &self,
+        pool: u16,
+        Leg { view, plan }: &Leg,
+        segments: &[SegmentId],
+        raw: bool,
+    ) -> Batch {
+        let ground = Ground { view, segments };
+        let mut batch = Batch { apart: Vec::with_capacity(plan.moves.len()), chain: None };
         // The last range taken in each free part: the next place there lies behind it.
         let mut behind = FxHashMap::default();
         for moves in plan.moves.chunks(SLICE) {
             let mut state = self.lock();
             for it in moves {
-                match state.reserve_apart(pool, survey, it, raw, &mut behind) {
+                match state.reserve_apart(pool, ground, it, raw, &mut behind) {
                     Ok(apart) => batch.apart.push(apart),
                     Err(why) => state.note_refused(it.owner, it.bytes, why),
                 }
             }
         }
         if let Some(chain) = &plan.chain {
-            batch.chain = self.reserve_chain(pool, survey, chain);
+            batch.chain = self.reserve_chain(pool, ground, chain);
         }
         batch
     }
 
     /// Takes the free parts of a stretch, in slices. The slides end where one can not be had.
-    fn reserve_chain(&self, pool: u16, survey: &Survey, chain: &Chain) -> Option<Slides> {
+    fn reserve_chain(&self, pool: u16, ground: Ground<'_>, chain: &Chain) -> Option<Slides> {
         let mut order: Vec<usize> = (chain.first..=chain.last).collect();
         if chain.up {
             order.reverse();
@@ -108,16 +122,51 @@ impl Inner {
         'all: for parts in order.chunks(SLICE) {
             let mut state = self.lock();
             for &part in parts {
-                let slide = slides.next_if(|slide| slide.part == part);
-                let item = state.reserve_item(pool, survey, chain.segment, part, slide.copied());
-                let Some(item) = item else { break 'all };
-                items.push(item);
-                if slides.peek().is_none() && matches!(items.last(), Some(Item::Gap { .. })) {
-                    break 'all;
+                let is_gap = ground.view.segments[chain.segment].parts[part].is_free();
+                if is_gap {
+                    drop(state);
+                    let whole =
+                        self.reserve_gap(pool, ground, (chain.segment, part), &mut items, chain.up);
+                    if !whole || slides.peek().is_none() {
+                        break 'all;
+                    }
+                    state = self.lock();
+                    continue;
                 }
+                let slide = slides.next_if(|slide| slide.part == part).copied();
+                let Some(item) = state.block_item(pool, ground, (chain.segment, part), slide)
+                else {
+                    break 'all;
+                };
+                items.push(item);
             }
         }
         Some(Slides { up: chain.up, items })
+    }
+
+    /// Takes a free part as one gap or several side by side, a few ranges at a time. Tells whether
+    /// all of it could be had.
+    fn reserve_gap(
+        &self,
+        pool: u16,
+        ground: Ground<'_>,
+        at: (usize, usize),
+        items: &mut Vec<Item>,
+        up: bool,
+    ) -> bool {
+        let part = ground.view.segments[at.0].parts[at.1];
+        let (first, mut behind, mut offset) = (items.len(), None, part.offset);
+        while offset < part.end() {
+            let mut state = self.lock();
+            let Some(front) = state.reserve_front(pool, ground, at, offset, behind) else { break };
+            offset += state.pools[usize::from(pool)].bytes(front.spot);
+            behind = Some(front.spot);
+            items.push(Item::Gap { spot: front.spot, points: front.points });
+        }
+        if up {
+            items[first..].reverse();
+        }
+        offset == part.end()
     }
 }
 
@@ -125,12 +174,12 @@ impl State {
     fn reserve_apart(
         &mut self,
         pool: u16,
-        survey: &Survey,
+        ground: Ground<'_>,
         it: &Move,
         offer_raw: bool,
         behind: &mut FxHashMap<(usize, usize), Spot>,
     ) -> Result<Apart, Why> {
-        let from = (survey.segments[it.segment].index(), it.from, it.bytes);
+        let from = (ground.segments[it.segment].index(), it.from, it.bytes);
         let (key, spot) = self.block_at(pool, it.owner, from).ok_or(Why::Freed)?;
         let block = *self.blocks.get(key).map_err(|_| Why::Freed)?;
         if let Some(why) = self.why_not(&block, offer_raw) {
@@ -138,8 +187,8 @@ impl State {
         }
         let hole = (it.to.segment, it.to.part);
         let after = behind.get(&hole).copied();
-        let after = after.or_else(|| self.block_before(pool, survey, hole.0, hole.1));
-        let place = Behind { segment: survey.segments[it.to.segment], spot: after };
+        let after = after.or_else(|| self.block_before(pool, ground, hole.0, hole.1));
+        let place = Behind { segment: ground.segments[it.to.segment], spot: after };
         let to = self.pools[usize::from(pool)]
             .reserve_at(place, it.to.offset, it.bytes)
             .ok_or(Why::PlaceTaken)?;
@@ -153,32 +202,37 @@ impl State {
         Ok(Apart { key, from: spot, bytes: it.bytes, to, raw, answer, view })
     }
 
-    fn reserve_item(
+    /// Takes the front of a free part, from `offset` on and behind what was taken of it before.
+    fn reserve_front(
         &mut self,
         pool: u16,
-        survey: &Survey,
-        segment: usize,
-        part: usize,
+        ground: Ground<'_>,
+        (segment, part): (usize, usize),
+        offset: u64,
+        behind: Option<Spot>,
+    ) -> Option<Grabbed> {
+        let at = ground.view.segments[segment].parts.get(part)?;
+        let spot = behind.or_else(|| self.block_before(pool, ground, segment, part));
+        let place = Behind { segment: ground.segments[segment], spot };
+        let ranges = &mut self.pools[usize::from(pool)];
+        let front = ranges.reserve_front(place, offset, at.end() - offset)?;
+        self.note_held(pool, &front);
+        Some(front)
+    }
+
+    /// A block of a stretch as an item, if it still lies there.
+    fn block_item(
+        &self,
+        pool: u16,
+        ground: Ground<'_>,
+        (segment, part): (usize, usize),
         slide: Option<Slide>,
     ) -> Option<Item> {
-        let at = survey.view.segments[segment].parts.get(part)?;
-        let id = survey.segments[segment];
-        match at.what {
-            What::Free => {
-                let after = self.block_before(pool, survey, segment, part);
-                let place = Behind { segment: id, spot: after };
-                let pool_ranges = &mut self.pools[usize::from(pool)];
-                let to = pool_ranges.reserve_at(place, at.offset, at.bytes)?;
-                self.note_held(pool, &to);
-                Some(Item::Gap { spot: to.spot, points: to.points })
-            }
-            What::Movable { owner, .. } => {
-                let place = (id.index(), at.offset, at.bytes);
-                let (key, spot) = self.block_at(pool, owner, place)?;
-                Some(Item::Block { key, spot, slide })
-            }
-            What::Fixed { .. } | What::Busy => None,
-        }
+        let at = ground.view.segments[segment].parts.get(part)?;
+        let What::Movable { owner, .. } = at.what else { return None };
+        let place = (ground.segments[segment].index(), at.offset, at.bytes);
+        let (key, spot) = self.block_at(pool, owner, place)?;
+        Some(Item::Block { key, spot, slide })
     }
 
     /// The block in a slot, if it still lies there: segment, offset and bytes.
@@ -203,15 +257,15 @@ impl State {
     fn block_before(
         &self,
         pool: u16,
-        survey: &Survey,
+        ground: Ground<'_>,
         segment: usize,
         part: usize,
     ) -> Option<Spot> {
-        let before = survey.view.segments[segment].parts.get(part.checked_sub(1)?)?;
+        let before = ground.view.segments[segment].parts.get(part.checked_sub(1)?)?;
         let (What::Movable { owner, .. } | What::Fixed { owner, .. }) = before.what else {
             return None;
         };
-        let place = (survey.segments[segment].index(), before.offset, before.bytes);
+        let place = (ground.segments[segment].index(), before.offset, before.bytes);
         self.block_at(pool, owner, place).map(|(_, spot)| spot)
     }
 

@@ -22,14 +22,14 @@ impl State {
         let mut finished: Vec<Flight> = Vec::new();
         let has_checks = self.moves.passes.values().any(|books| books.checks > 0);
         for flights in &mut self.moves.flights {
-            while let Some(flight) = flights.front() {
-                let known = self.reached.get(&flight.point.stream).copied().unwrap_or(0);
+            while let Some(last) = flights.front().and_then(|flights| flights.last()) {
+                let known = self.reached.get(&last.point.stream).copied().unwrap_or(0);
                 let is_full = finished.len() >= SLICE
-                    && finished.last().is_none_or(|it| !has_checks || it.point != flight.point);
-                if flight.point.value > known || is_full {
+                    && finished.last().is_none_or(|it| !has_checks || it.point != last.point);
+                if last.point.value > known || is_full {
                     break;
                 }
-                finished.extend(flights.pop_front());
+                finished.extend(flights.pop_front().into_iter().flatten());
             }
         }
         finished

@@ -195,6 +195,7 @@ impl Inner {
         let mut torn = slid.torn;
         let mut items = slides.items.iter().peekable();
         while items.peek().is_some() {
+            let mut flights = Vec::with_capacity(SLICE);
             let mut state = self.lock();
             for item in items.by_ref().take(SLICE) {
                 match item {
@@ -203,7 +204,7 @@ impl Inner {
                         left -= 1;
                         let Some(point) = slid.point else { continue };
                         walk.slide(&mut state, (*key, *spot), slide.to, waits, point);
-                        self.note_slid(&mut state, pass, *key, slide.bytes, point);
+                        flights.extend(self.note_slid(&mut state, pass, *key, slide.bytes, point));
                     }
                     Item::Block { key, slide, .. } => {
                         walk.end(&mut state, slid.point);
@@ -218,6 +219,7 @@ impl Inner {
                     }
                 }
             }
+            state.moves.take_off(flights);
             self.unlock_and_tell(state);
         }
         walk.end(&mut self.lock(), slid.point);
@@ -231,15 +233,14 @@ impl Inner {
         key: Key,
         bytes: u64,
         point: SyncPoint,
-    ) {
-        let Some(new) = state.blocks.get(key).ok().map(|block| block.spot) else { return };
+    ) -> Option<Flight> {
+        let new = state.blocks.get(key).ok()?.spot;
         state.note_moved(pass.pool, key, new, bytes);
-        let id = pass.id;
-        state.moves.take_off(Flight { pass: id, key, bytes, point, check: None });
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);
         pass.unused_views.extend(view);
+        Some(Flight { pass: pass.id, key, bytes, point, check: None })
     }
 }
 
@@ -300,9 +301,6 @@ impl Walk {
         let ranges = &mut state.pools[usize::from(self.pool)];
         let joined = self.gap.and_then(|gap| {
             let joined = ranges.join_gap(gap, spot, self.up)?;
-            state.moves.busy.remove(&(self.pool, gap));
-            state.moves.busy.remove(&(self.pool, spot));
-            state.moves.busy.insert((self.pool, joined));
             Some(joined)
         });
         if joined.is_none() {
@@ -334,11 +332,8 @@ impl Walk {
         uses.insert(point);
         ranges.add_uses(block, &uses);
         self.points.merge(&uses);
-        state.moves.busy.remove(&(self.pool, gap));
-        state.moves.busy.insert((self.pool, after));
         state.set_place(key, block, point);
         if let Some(rest) = rest {
-            state.moves.busy.insert((self.pool, rest));
             state.let_go(self.pool, rest, self.points.clone());
         }
         self.gap = Some(after);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::compact::{Goal, Verdict, Verdicts, Verify, Why};
 use crate::device::{MemoryKind, StreamId, Ticket};
@@ -24,10 +24,9 @@ pub(crate) struct Moves {
     pub stopped: bool,
     /// Bytes reserved for moves or kept as their sources: active, but nobody's.
     pub bytes_held: u64,
-    /// Ranges reserved or kept.
-    pub busy: FxHashSet<(u16, Spot)>,
-    /// Submitted moves whose copies are not known to be done, of each stream in its order.
-    pub flights: [VecDeque<Flight>; 2],
+    /// Submitted moves whose copies are not known to be done, of each stream in its order, a few
+    /// together: what grows with the lock held has to stay short.
+    pub flights: [VecDeque<Vec<Flight>>; 2],
     /// Passes that have not been ended, and those that have moves under way.
     pub passes: FxHashMap<u32, Books>,
     pub next_pass: u32,
@@ -74,17 +73,18 @@ pub(crate) struct Check {
 impl Moves {
     /// Points of copies under way: the last of each stream.
     pub fn awaited_points(&self) -> impl Iterator<Item = SyncPoint> + '_ {
-        self.flights.iter().filter_map(|flights| Some(flights.back()?.point))
+        self.flights.iter().filter_map(|flights| Some(flights.back()?.last()?.point))
     }
 
-    /// Notes a move that was submitted.
-    pub fn take_off(&mut self, flight: Flight) {
-        if let Some(books) = self.passes.get_mut(&flight.pass) {
-            books.under_way += 1;
-            books.checks += u64::from(flight.check.is_some());
+    /// Notes moves that were submitted to one stream by one pass.
+    pub fn take_off(&mut self, flights: Vec<Flight>) {
+        let Some(last) = flights.last() else { return };
+        if let Some(books) = self.passes.get_mut(&last.pass) {
+            books.under_way += flights.len() as u64;
+            books.checks += flights.iter().filter(|flight| flight.check.is_some()).count() as u64;
         }
-        let at = usize::from(self.streams[1] == Some(flight.point.stream));
-        self.flights[at].push_back(flight);
+        let at = usize::from(self.streams[1] == Some(last.point.stream));
+        self.flights[at].push_back(flights);
     }
 
     /// Submitted moves of a pass that are not settled.
@@ -182,7 +182,6 @@ impl State {
     pub fn note_held(&mut self, pool: u16, grabbed: &Grabbed) {
         let (kind, bytes) = self.kind_and_bytes(pool, grabbed.spot);
         self.moves.bytes_held += bytes;
-        self.moves.busy.insert((pool, grabbed.spot));
         self.count_active(kind, bytes - grabbed.pending);
     }
 
@@ -190,7 +189,6 @@ impl State {
     pub fn let_go(&mut self, pool: u16, spot: Spot, points: Points) {
         let (kind, bytes) = self.kind_and_bytes(pool, spot);
         self.moves.bytes_held -= bytes;
-        self.moves.busy.remove(&(pool, spot));
         let mut points = points;
         let reached = &self.reached;
         points.retain(|point| {

@@ -13,7 +13,7 @@ use super::offer::Answer;
 use super::reserve::{Apart, Batch};
 
 /// Blocks armed, and blocks flipped, while the lock is held.
-pub(super) const SLICE: usize = 32;
+pub(super) const SLICE: usize = 16;
 /// Bytes that a pass in the background submits at once; at least one block.
 const BACKGROUND_BYTES: u64 = 8 << 20;
 
@@ -112,7 +112,7 @@ impl Inner {
     /// What a copy of the block has to wait for: its uses, and what its first use has to.
     pub(super) fn gather_waits(&self, state: &State, key: Key, block: &Block, waits: &mut Points) {
         waits.merge(state.pool(block).uses(block.spot));
-        if let Some(first) = state.waits.get(&key.index()) {
+        if let Some(first) = state.waits.get(key.index()) {
             waits.merge(first);
         }
         if block.has(flag::FOREIGN)

@@ -11,7 +11,7 @@ use crate::range::SegmentId;
 use super::super::Inner;
 use super::super::state::State;
 
-/// Blocks looked at while the lock is held.
+/// Ranges looked at while the lock is held.
 const SLICE: u32 = 128;
 
 /// A pool as it is now, with what may not move in it.
@@ -25,21 +25,21 @@ pub(super) struct Survey {
 impl Inner {
     pub(super) fn survey(&self, pool: u16, offer_raw: bool) -> Survey {
         let mut taken: FxHashMap<u32, Vec<Part>> = FxHashMap::default();
-        let mut from = 0_u32;
-        loop {
+        // Filled with the lock held, so it never grows; emptied without.
+        let mut seen: Vec<(SegmentId, Part)> = Vec::with_capacity(SLICE as usize);
+        let (mut from, mut slots) = (0_u32, 1_u32);
+        while from < slots {
             let state = self.lock();
-            let slots = state.blocks.slots();
+            slots = state.pools[usize::from(pool)].slots();
             let to = from.saturating_add(SLICE).min(slots);
-            state.look_at(pool, offer_raw, from..to, &mut taken);
-            from = to;
-            if from == slots {
-                break;
+            state.look_at(pool, offer_raw, from..to, &mut seen);
+            drop(state);
+            for (segment, part) in seen.drain(..) {
+                taken.entry(segment.index()).or_default().push(part);
             }
+            from = to;
         }
-        let state = self.lock();
-        state.look_at_busy(pool, &mut taken);
-        let sizes = state.pools[usize::from(pool)].segment_sizes();
-        drop(state);
+        let sizes = self.lock().pools[usize::from(pool)].segment_sizes();
         let refused = count_refused(taken.values().flatten());
         let segments = sizes.iter().map(|(id, _)| *id).collect();
         let parts = |id: &SegmentId| taken.remove(&id.index()).unwrap_or_default();
@@ -56,35 +56,20 @@ impl State {
         pool: u16,
         offer_raw: bool,
         slots: std::ops::Range<u32>,
-        taken: &mut FxHashMap<u32, Vec<Part>>,
+        seen: &mut Vec<(SegmentId, Part)>,
     ) {
-        let ranges = &self.pools[usize::from(pool)];
-        for owner in slots {
-            let Some((_, block)) = self.blocks.at(owner).filter(|(_, block)| block.pool == pool)
-            else {
-                continue;
+        for taken in self.pools[usize::from(pool)].taken_in(slots) {
+            let block = taken.owner.and_then(|owner| Some((owner, self.blocks.at(owner)?.1)));
+            let block = block.filter(|(_, it)| it.pool == pool && it.spot == taken.spot);
+            let what = match block {
+                // Of another move, or of a request that is being served.
+                None => What::Busy,
+                Some((owner, block)) => match self.why_not(block, offer_raw) {
+                    Some(why) => What::Fixed { owner, why },
+                    None => What::Movable { owner, align: block.align(taken.offset) },
+                },
             };
-            let Some(segment) = ranges.segment_of(block.spot) else { continue };
-            let offset = ranges.offset(block.spot);
-            let what = match self.why_not(block, offer_raw) {
-                Some(why) => What::Fixed { owner, why },
-                None => What::Movable { owner, align: block.align(offset) },
-            };
-            let part = Part { offset, bytes: ranges.bytes(block.spot), what };
-            taken.entry(segment.index()).or_default().push(part);
-        }
-    }
-
-    fn look_at_busy(&self, pool: u16, taken: &mut FxHashMap<u32, Vec<Part>>) {
-        let ranges = &self.pools[usize::from(pool)];
-        for &(_, spot) in self.moves.busy.iter().filter(|(of, _)| *of == pool) {
-            let (offset, bytes) = (ranges.offset(spot), ranges.bytes(spot));
-            let Some(segment) = ranges.segment_of(spot) else { continue };
-            taken.entry(segment.index()).or_default().push(Part {
-                offset,
-                bytes,
-                what: What::Busy,
-            });
+            seen.push((taken.segment, Part { offset: taken.offset, bytes: taken.bytes, what }));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the index promises, one case each.
 
 use super::{point, points};
-use crate::point::{Points, StreamId};
+use crate::point::{Points, StreamId, SyncPoint};
 use crate::range::{Fit, Home, NO_OWNER, NodeId, NotFree, Ranges, SegmentId, State};
 use crate::units::{Align, MIB};
 
@@ -137,7 +137,7 @@ fn reaping_asks_once_per_stream_that_is_not_done_and_in_order() {
         (0..60).map(|at| (8 + at, points([(9 - at as u32 % 3, 100 - at)]))).collect();
     let (mut ranges, _) = with_holes(&holes);
     let mut asked = Vec::new();
-    let mut ask = |p: crate::point::SyncPoint| {
+    let mut ask = |p: SyncPoint| {
         asked.push(p.stream.0);
         false
     };
@@ -229,4 +229,58 @@ fn fragmentation_is_what_the_largest_hole_leaves() {
     assert_eq!(ranges.prev(ranges.first(SegmentId(0)).unwrap()), None);
     ranges.reap(&mut |_| true);
     assert_eq!(ranges.external_fragmentation(), 0.25);
+}
+
+/// What is reached is found in parts, whatever is taken and freed between two of them.
+#[test]
+fn a_reap_in_parts_finds_what_one_in_a_whole_finds() {
+    let mut ranges = Ranges::new();
+    let segment = ranges.add_segment(4096 * 64);
+    let mut random = 7_u64;
+    let mut below = |n: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % n
+    };
+    let (mut live, mut value, mut known) = (Vec::new(), 0_u64, 0);
+    for round in 0..200 {
+        while live.len() < 1_500 {
+            let Some(fit) = ranges.find(64, Align::ONE, Home::Done) else { break };
+            live.push(ranges.take(fit, State::Live).0);
+        }
+        for _ in 0..live.len() / 2 {
+            value += 1;
+            let node = live.swap_remove(below(live.len() as u64) as usize);
+            let other =
+                if below(4) == 0 { points([(1, value), (2, value)]) } else { points([(1, value)]) };
+            ranges.free(node, other);
+        }
+        // What is reached by now has to be found by a walk that began after it was.
+        known = known.max(value.saturating_sub(below(300)));
+        let mut reached = |point: SyncPoint| point.value <= known;
+        let (ended, is_under_way) = ranges.walks();
+        let wanted = ended + 1 + u32::from(is_under_way);
+        while ranges.walks().0 < wanted {
+            ranges.reap_some(&mut reached, 1 + below(40) as u32);
+            if below(3) == 0 && !live.is_empty() {
+                let node = live.swap_remove(below(live.len() as u64) as usize);
+                ranges.free(node, points([(1, value + 1)]));
+            }
+            if round % 2 == 0
+                && below(3) == 0
+                && let Some(fit) = ranges.find(64, Align::ONE, Home::Stream(StreamId(1)))
+            {
+                live.push(ranges.take(fit, State::Live).0);
+            }
+        }
+        value += 1;
+        ranges.check().unwrap();
+        // The rest of a hole that was taken in part may come behind the walk.
+        for node in ranges.iter(segment).filter(|it| it.state == State::Free && round % 2 == 1) {
+            assert!(node.points.iter().all(|point| point.value > known), "round {round}: {node:?}");
+        }
+        // Some rounds end in the middle of a walk.
+        if round % 3 == 0 {
+            ranges.reap_some(&mut |point| point.value <= known, 20);
+        }
+    }
 }
