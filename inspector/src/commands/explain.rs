@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use terrane_trace::diagnose::{
-    Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Shortage, Sidecar,
-    SiteBy, Sites, explain, shortage, sites,
+    Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Sidecar, SiteBy, Sites,
+    explain, sites,
 };
-use terrane_trace::recording::{Format, Recording};
+use terrane_trace::recording::Recording;
 use terrane_trace::snapshot::History;
 
+use super::failure::Failure;
 use super::shared::{FileArgs, bad, bytes, history, open, show};
 use crate::exit::BadInput;
 use crate::text::{Side, Table, counted};
@@ -51,13 +52,8 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
         limit: args.limit.or(beside.limit),
         device_total: args.device_total.or(beside.device_total),
     };
-    if recording.format == Format::Terrane
-        && let Some(found) = shortage(&recording.snapshot, history)
-    {
-        return show(args.file.json, &found, || shortage_text(&found));
-    }
-    match explained(&recording, history, known).map_err(bad(&args.file))? {
-        Some(found) => show(args.file.json, &found, || text(&found, &args.file.file)),
+    match Failure::of(&recording, history, known).map_err(bad(&args.file))? {
+        Some(found) => show(args.file.json, &found, || found.text(&args.file.file)),
         None => show(args.file.json, &Nothing { class: None, failures: 0 }, || {
             "Nothing failed: the recording has no request that ran out of memory.\n\
              `terrane peak` shows what its peak is made of, `terrane fit` which cards it fits.\n"
@@ -81,23 +77,15 @@ pub struct Explained {
     pub to_cut: Option<Sites>,
 }
 
-/// Explains the last failure of a history; `None` where nothing failed.
+/// Explains the last failure of a history of PyTorch; `None` where nothing failed.
 ///
 /// # Errors
-/// A sentence for a file whose allocator is not PyTorch's, or sizes that cannot exist.
+/// A sentence about sizes that cannot exist.
 pub fn explained(
     recording: &Recording,
     history: &History,
     known: Known,
 ) -> Result<Option<Explained>, String> {
-    if !history.attempts.is_empty() && !recording.format.is_pytorch() {
-        return Err(format!(
-            "{} failed, and a {} does not say where blocks lie, so why cannot be told; `terrane \
-             whatif --capacity` replays it",
-            counted(history.attempts.len() as u64, "request", "requests"),
-            recording.format.describe()
-        ));
-    }
     let snapshot = &recording.snapshot;
     let found = explain(snapshot, history, known).map_err(|reason| reason.to_string())?;
     Ok(found.map(|explanation| {
@@ -166,35 +154,6 @@ pub fn text(explained: &Explained, file: &Path) -> String {
     }
     let _ = write!(text, "\n{}", remedies(found, file));
     text
-}
-
-/// The verdict on our own allocator's failure.
-fn shortage_text(found: &Shortage) -> String {
-    let bytes = units::bytes;
-    let (asked, short) = (bytes(found.asked), bytes(found.short_bytes));
-    let verdict = match found.class {
-        Class::Capacity => format!(
-            "Capacity: what is live and the {asked} asked for need {short} more than there is. No \
-             allocator helps: the peak has to shrink by {short}."
-        ),
-        Class::Pending => format!(
-            "Pending: there is room for {asked} once the work ends that still uses freed blocks."
-        ),
-        _ => format!("Fragmentation: there is room for {asked}, in pieces too small."),
-    };
-    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
-    let event = units::count(found.event);
-    for (what, value, meaning) in [
-        ("asked for", found.asked, format!("on stream {}, at event {event}", found.stream)),
-        ("live", found.live, "asked for by live blocks".to_owned()),
-        ("pending", found.pending, "freed, and work still uses it".to_owned()),
-        ("reserved", found.reserved, "memory objects".to_owned()),
-        ("left", found.left, "below the limit".to_owned()),
-    ] {
-        table.row([what.to_owned(), bytes(value), meaning]);
-    }
-    let failures = counted(found.failures, "request failed", "requests failed");
-    format!("{verdict}\n\n{table}\n{failures} in the recording; this is the last.\n")
 }
 
 fn happened(found: &Explanation) -> Table {
@@ -331,7 +290,7 @@ fn remedies(found: &Explanation, file: &Path) -> String {
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

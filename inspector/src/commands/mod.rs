@@ -8,6 +8,7 @@ mod devices;
 pub mod diff;
 pub mod explain;
 pub mod export;
+pub mod failure;
 pub mod fit;
 pub mod howto;
 pub mod info;

@@ -10,7 +10,7 @@ use terrane_trace::diagnose::{
 use terrane_trace::recording::Recording;
 use terrane_trace::snapshot::History;
 
-use super::explain::{self, Explained};
+use super::failure::Failure;
 use super::shared::{FileArgs, bad, history, open};
 use crate::exit::BadInput;
 use crate::paint::{self, Row, Section};
@@ -65,28 +65,24 @@ fn page(
     name: &str,
 ) -> Result<(String, String)> {
     let snapshot = &recording.snapshot;
-    let failure = if recording.format.is_pytorch() {
-        explain::explained(recording, history, known).map_err(anyhow::Error::msg)?
-    } else {
-        None
-    };
+    let failure = Failure::of(recording, history, known).map_err(anyhow::Error::msg)?;
     let growth = leaks(snapshot, history, LeakOptions::default());
     let grows =
         !matches!(growth.verdict.class, LeakClass::None | LeakClass::Plateau | LeakClass::Unknown);
     let verdict = match &failure {
-        Some(found) => explain::verdict(&found.explanation),
+        Some(found) => found.verdict(),
         None if grows => super::leaks::sentence(&growth),
         None => "No request failed, and nothing grows from step to step.".to_owned(),
     };
     let moment = match &failure {
-        Some(found) => Moment::After(found.explanation.fault.event as usize),
+        Some(found) => Moment::After(found.event()),
         None => Moment::Peak,
     };
     let held = sites(snapshot, history, moment, SiteBy::User);
     let when = if failure.is_some() { "when the request failed" } else { "at the peak" };
     let mut sections = Vec::new();
     if let Some(found) = &failure {
-        let text = explain::text(found, std::path::Path::new("FILE"));
+        let text = found.text(std::path::Path::new("FILE"));
         sections.push(Section { title: "Why the request failed".to_owned(), text });
     }
     let title = format!("Who held the memory {when}");
@@ -105,7 +101,7 @@ fn page(
     Ok((page, verdict))
 }
 
-fn rows(recording: &Recording, history: &History, failure: Option<&Explained>) -> Vec<Row> {
+fn rows(recording: &Recording, history: &History, failure: Option<&Failure>) -> Vec<Row> {
     let row = |what, value, meaning| Row { what, value, meaning };
     let figures = history.trace.figures();
     let line = timeline(&recording.snapshot, history, 1);
@@ -134,7 +130,7 @@ fn rows(recording: &Recording, history: &History, failure: Option<&Explained>) -
         rows.insert(1, row("Peak reserved", reserved, "memory taken from the driver"));
     }
     if let Some(found) = failure {
-        let failures = units::count(found.explanation.failures);
+        let failures = units::count(found.failures());
         rows.push(row("Failures", failures, "requests that ran out of memory"));
     }
     rows

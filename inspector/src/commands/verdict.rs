@@ -6,6 +6,7 @@ use anyhow::Result;
 use terrane_trace::diagnose::{Known, LeakOptions, Sidecar, leaks};
 use terrane_trace::recording::Recording;
 
+use super::failure::Failure;
 use crate::exit::BadInput;
 use crate::{source, units};
 
@@ -41,9 +42,9 @@ fn text(recording: &Recording, file: &Path, known: Known) -> String {
         units::count(figures.events),
         units::bytes(figures.peak_requested)
     );
-    match super::explain::explained(recording, history, known) {
+    match Failure::of(recording, history, known) {
         Ok(Some(found)) => {
-            text.push_str(&super::explain::verdict(&found.explanation));
+            text.push_str(&found.verdict());
             text.push_str(&format!("\n\nWhy, and what helps:  terrane explain {name}\n"));
         }
         Ok(None) => {

@@ -9,6 +9,7 @@ mod explain;
 mod fit;
 mod heap;
 mod leaks;
+mod log;
 mod message;
 mod shortage;
 mod sidecar;
@@ -25,6 +26,7 @@ pub use explain::{
 pub use fit::{CARDS_GB, Fit, FitCell, FitRow, Untracked, fit};
 pub use heap::{Heap, heap_after, heap_by_address};
 pub use leaks::{LeakClass, LeakOptions, Leaks, StepSource, Verdict, judge_trace, leaks};
+pub use log::{LogShortage, Served, explain_log};
 pub use message::{MessageVerdict, OutOfMemoryMessage};
 pub use shortage::{Shortage, shortage};
 pub use sidecar::Sidecar;

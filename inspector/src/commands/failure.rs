@@ -1,0 +1,198 @@
+//! Why memory ran out, whatever kind of file says so.
+
+use std::path::Path;
+
+use serde::Serialize;
+use terrane_trace::diagnose::{
+    Class, Known, LogShortage, Moment, Shortage, SiteBy, Sites, explain_log, shortage, sites,
+};
+use terrane_trace::recording::{Format, Recording};
+use terrane_trace::snapshot::History;
+
+use super::explain::{self, Explained};
+use crate::text::{Side, Table, counted};
+use crate::units;
+
+/// The last failure of a recording, explained.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Failure {
+    /// From a snapshot of PyTorch.
+    Pytorch(Box<Explained>),
+    /// From a trace of ours.
+    Own(Own),
+    /// From a log without addresses.
+    Log(LogShortage),
+}
+
+/// A failure in a trace of ours, and who held the memory.
+#[derive(Serialize)]
+pub struct Own {
+    #[serde(flatten)]
+    shortage: Shortage,
+    /// Live bytes by site when the request failed; `null` where the verdict needs no cut.
+    to_cut: Option<Sites>,
+}
+
+impl Failure {
+    /// Explains the last failure of a history; `None` where nothing failed.
+    ///
+    /// # Errors
+    /// A sentence about sizes that cannot exist.
+    pub fn of(
+        recording: &Recording,
+        history: &History,
+        known: Known,
+    ) -> Result<Option<Self>, String> {
+        if recording.format.is_pytorch() {
+            let found = explain::explained(recording, history, known)?;
+            return Ok(found.map(|found| Self::Pytorch(Box::new(found))));
+        }
+        if recording.format == Format::Terrane {
+            let snapshot = &recording.snapshot;
+            return Ok(shortage(snapshot, history).map(|shortage| {
+                let moment = Moment::After(shortage.event as usize);
+                let cut = || sites(snapshot, history, moment, SiteBy::User);
+                let to_cut = (shortage.class == Class::Capacity).then(cut);
+                Self::Own(Own { shortage, to_cut })
+            }));
+        }
+        let found = explain_log(history, known.limit).map_err(|reason| reason.to_string())?;
+        Ok(found.map(Self::Log))
+    }
+
+    /// Events of the trace before it.
+    pub fn event(&self) -> usize {
+        let event = match self {
+            Self::Pytorch(found) => found.explanation.fault.event,
+            Self::Own(found) => found.shortage.event,
+            Self::Log(found) => found.event,
+        };
+        usize::try_from(event).unwrap_or(usize::MAX)
+    }
+
+    /// Requests that failed in the whole recording.
+    pub fn failures(&self) -> u64 {
+        match self {
+            Self::Pytorch(found) => found.explanation.failures,
+            Self::Own(found) => found.shortage.failures,
+            Self::Log(found) => found.failures,
+        }
+    }
+
+    /// The verdict in one or two sentences.
+    pub fn verdict(&self) -> String {
+        match self {
+            Self::Pytorch(found) => explain::verdict(&found.explanation),
+            Self::Own(found) => own_verdict(&found.shortage),
+            Self::Log(found) => log_verdict(found),
+        }
+    }
+
+    /// The verdict, the numbers behind it and what helps.
+    pub fn text(&self, file: &Path) -> String {
+        match self {
+            Self::Pytorch(found) => explain::text(found, file),
+            Self::Own(found) => own_text(found),
+            Self::Log(found) => log_text(found, file),
+        }
+    }
+}
+
+fn own_verdict(found: &Shortage) -> String {
+    let (asked, short) = (units::bytes(found.asked), units::bytes(found.short_bytes));
+    match found.class {
+        Class::Capacity => format!(
+            "Capacity: what is live and the {asked} asked for need {short} more than there is. No \
+             allocator helps: the peak has to shrink by {short}."
+        ),
+        Class::Pending => format!(
+            "Pending: there is room for {asked} once the work ends that still uses freed blocks."
+        ),
+        _ => format!("Fragmentation: there is room for {asked}, in pieces too small."),
+    }
+}
+
+fn own_text(own: &Own) -> String {
+    let found = &own.shortage;
+    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+    let event = units::count(found.event);
+    for (what, value, meaning) in [
+        ("asked for", found.asked, format!("on stream {}, at event {event}", found.stream)),
+        ("live", found.live, "asked for by live blocks".to_owned()),
+        ("pending", found.pending, "freed, and work still uses it".to_owned()),
+        ("reserved", found.reserved, "memory objects".to_owned()),
+        ("left", found.left, "below the limit, and free on the device".to_owned()),
+    ] {
+        table.row([what.to_owned(), units::bytes(value), meaning]);
+    }
+    let failures = counted(found.failures, "request failed", "requests failed");
+    let verdict = own_verdict(found);
+    let mut text =
+        format!("{verdict}\n\n{table}\n{failures} in the recording; this is the last.\n");
+    if let Some(cut) = &own.to_cut {
+        text.push_str(&format!("\nWho held the memory\n{}", super::sites::table(cut, 8)));
+    }
+    text
+}
+
+fn log_verdict(found: &LogShortage) -> String {
+    let (asked, live) = (units::bytes(found.asked), units::bytes(found.live));
+    let short = units::bytes(found.short_bytes);
+    match found.class {
+        Some(Class::Capacity) => format!(
+            "Capacity: what is live and the {asked} asked for need {short} more than the limit. \
+             No allocator helps: the peak has to shrink by {short}."
+        ),
+        Some(_) if found.limit.is_none() => format!(
+            "Fragmentation, or a pool's limit: {live} were live when {asked} were asked for, and \
+             more than both was live at another moment, so the memory was there."
+        ),
+        Some(_) => format!(
+            "Fragmentation: {live} were live when {asked} were asked for, which the limit allows."
+        ),
+        None => format!(
+            "Not decided: {live} were live when {asked} were asked for, more than ever at once, \
+             and a log does not say the limit. `--limit BYTES` sets it."
+        ),
+    }
+}
+
+fn log_text(found: &LogShortage, file: &Path) -> String {
+    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+    let event = units::count(found.event);
+    let mut row = |what: &str, value: u64, meaning: String| {
+        table.row([what.to_owned(), units::bytes(value), meaning]);
+    };
+    row("asked for", found.asked, format!("on stream {}, at event {event}", found.stream));
+    row("live", found.live, "asked for by blocks that were not freed".to_owned());
+    match found.limit {
+        Some(limit) => row("limit", limit, "as given".to_owned()),
+        None => row(
+            "limit",
+            found.limit_at_least,
+            "at least: so much was live once; --limit sets it".to_owned(),
+        ),
+    }
+    let failures = counted(found.failures, "request failed", "requests failed");
+    let verdict = log_verdict(found);
+    let mut text = format!("{verdict}\n\n{table}\n{failures} in the log; this is the last.\n");
+    text.push_str("A log says neither where blocks lie nor what was reserved.\n");
+    if found.class != Some(Class::Fragmentation) {
+        return text;
+    }
+    text.push_str("\nWhat helps (replayed with the same requests in the same order)\n");
+    if found.served_by.is_empty() {
+        text.push_str("  No other allocator that was replayed serves every request.\n");
+    }
+    for served in &found.served_by {
+        let (peak, capacity) = (units::bytes(served.peak_reserved), units::bytes(served.capacity));
+        let command = served.command.replace("FILE", &explain::quoted(file));
+        text.push_str(&format!(
+            "  {} serves every request and reserves at most {peak} of {capacity}. Repeat it:\n  \
+             {command}\n",
+            served.model
+        ));
+    }
+    text
+}

@@ -1,0 +1,111 @@
+//! Failures told by files that are no snapshot of PyTorch: logs, and traces of our own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use assert_cmd::Command;
+
+fn shown(dir: &Path, args: &[&str]) -> String {
+    let mut command = Command::cargo_bin("terrane").unwrap();
+    command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").env("TERRANE_QUIET", "1");
+    let output = command.current_dir(dir).args(args).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && error.is_empty(), "{args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
+    let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+    serde_json::from_str(&shown(dir, &args)).unwrap()
+}
+
+/// A log of RMM: 12 blocks of 64 MiB, every other one freed, and a request for `asked_mib` that
+/// failed. `before_mib` were live for a while at the beginning.
+fn log(dir: &Path, before_mib: u64, asked_mib: u64) {
+    let mut text = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
+    let mut second = 0;
+    let mut row = |action: &str, pointer: &str, mib: u64| {
+        second += 1;
+        let (minute, second) = (second / 60, second % 60);
+        let bytes = mib << 20;
+        writeln!(text, "1,01:{minute:02}:{second:02}.5,{action},{pointer},{bytes},0").unwrap();
+    };
+    row("allocate", "0x1", before_mib);
+    row("free", "0x1", before_mib);
+    for block in 0..12 {
+        row("allocate", &format!("0x{:x}000", block + 1), 64);
+    }
+    for block in (0..12).step_by(2) {
+        row("free", &format!("0x{:x}000", block + 1), 64);
+    }
+    row("allocate failure", "(nil)", asked_mib);
+    std::fs::write(dir.join("rmm.csv"), text).unwrap();
+}
+
+#[test]
+fn a_log_of_rmm_is_explained_as_far_as_it_says_what_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // 6 * 64 live and 256 asked for; 768 were live before.
+    log(dir, 700, 256);
+    let found = json(dir, &["explain", "rmm.csv"]);
+    assert_eq!((&found["class"], &found["live"]), (&"fragmentation".into(), &(384 << 20).into()));
+    assert_eq!(found["limit_at_least"], 768 << 20);
+    // The remedy is a command, and its replay serves every request.
+    let served = found["served_by"].as_array().unwrap();
+    assert!(served.iter().any(|served| served["model"] == "cuda-async"), "{found}");
+    for served in served {
+        let command = served["command"].as_str().unwrap().replace("FILE", "rmm.csv");
+        let args: Vec<&str> = command.split(' ').skip(1).collect();
+        let again = json(dir, &args);
+        assert_eq!(again["failures"], 0, "{command}");
+        assert_eq!(again["peak_reserved"], served["peak_reserved"], "{command}");
+    }
+    let text = shown(dir, &["explain", "rmm.csv"]);
+    assert!(
+        text.starts_with("Fragmentation, or a pool's limit") && text.contains("terrane whatif")
+    );
+    assert!(shown(dir, &["rmm.csv"]).contains("Fragmentation, or a pool's limit"));
+    assert!(shown(dir, &["report", "rmm.csv", "--json"]).contains("Fragmentation"));
+}
+
+#[test]
+fn a_log_that_does_not_decide_says_so_until_the_limit_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    log(dir, 64, 1024);
+    let found = json(dir, &["explain", "rmm.csv"]);
+    assert!(found["class"].is_null() && found["served_by"].as_array().unwrap().is_empty());
+    assert!(shown(dir, &["explain", "rmm.csv"]).contains("`--limit BYTES` sets it"));
+    let found = json(dir, &["explain", "rmm.csv", "--limit", "1GiB"]);
+    assert_eq!((&found["class"], &found["short_bytes"]), (&"capacity".into(), &(384 << 20).into()));
+    let found = json(dir, &["explain", "rmm.csv", "--limit", "2GiB"]);
+    assert_eq!(found["class"], "fragmentation");
+}
+
+#[test]
+fn the_verdict_on_a_trace_of_our_own_is_the_same_from_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/traces");
+    let trace = traces.join("resnet50_amp.native.csv.gz").display().to_string();
+    let args = ["replay", &trace, "--capacity", "0.8x", "--record", "short.terrane"];
+    shown(dir, &args);
+    let found = json(dir, &["explain", "short.terrane"]);
+    let (name, beginning) = match found["class"].as_str().unwrap() {
+        "capacity" => ("capacity", "Capacity: what is live"),
+        _ => ("fragmentation", "Fragmentation: there is room"),
+    };
+    assert_eq!(found["class"], name);
+    assert_eq!(found["to_cut"].is_null(), name != "capacity", "{found}");
+    for args in [&["explain", "short.terrane"][..], &["short.terrane"]] {
+        assert!(shown(dir, args).contains(beginning), "{args:?}");
+    }
+    let report = json(dir, &["report", "short.terrane"]);
+    assert!(report["verdict"].as_str().unwrap().starts_with(beginning), "{report}");
+    let info = json(dir, &["info", "short.terrane"]);
+    let recorded = info["files"][0]["recorded"].as_str().unwrap();
+    assert!(recorded.starts_with("terrane, process "), "{recorded}");
+}
