@@ -45,7 +45,7 @@ pub use terrane_core::{
 #[cfg(feature = "live")]
 pub use record::inspect;
 #[cfg(feature = "record")]
-pub use record::{FLIGHT_EVENTS, RECORD_VARIABLE, flight_recorder, record, record_from_env};
+pub use record::{FLIGHT_EVENTS, RECORD_VARIABLE, flight_recorder, record, record_from_env, tap};
 #[cfg(feature = "cuda")]
 pub use terrane_cuda as cuda;
 #[cfg(feature = "record")]

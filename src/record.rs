@@ -49,7 +49,7 @@ pub fn record(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder>
 /// # Errors
 /// The system's, when no thread can be started.
 pub fn flight_recorder(alloc: &Allocator, path: impl AsRef<Path>) -> io::Result<Recorder> {
-    Tap::new(alloc, meta(alloc)).flight(path.as_ref(), FLIGHT_EVENTS).start()
+    tap(alloc).flight(path.as_ref(), FLIGHT_EVENTS).start()
 }
 
 /// Events that [`flight_recorder`] keeps: 4 MiB.
@@ -60,13 +60,31 @@ const FLIGHT: &str = "flight:";
 
 /// Shows an allocator to whoever looks on (`terrane top`, the inspector's window) over a local
 /// socket that only this user can reach, until the recorder is finished or dropped. For a file too,
-/// use [`trace::file::Tap`](crate::trace::file::Tap).
+/// or TCP of this machine, or to let those who look on ask for compaction, use [`tap`].
 ///
 /// # Errors
 /// The system's, when the socket cannot be made.
 #[cfg(feature = "live")]
 pub fn inspect(alloc: &Allocator) -> io::Result<Recorder> {
-    Tap::new(alloc, meta(alloc)).socket().start()
+    tap(alloc).socket().start()
+}
+
+/// An allocator's events, to be sent to several places at once: a file, the last events in memory,
+/// a local socket, TCP of this machine.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("terrane-tap-{}", std::process::id()));
+/// use terrane::{Allocator, Choice};
+///
+/// let opened = terrane::open(&Choice::Host)?;
+/// let alloc = Allocator::new(opened.device.clone())?;
+/// let recorder = terrane::tap(&alloc).file(&path).flight(&path.with_extension("last"), 1000).start()?;
+/// assert_eq!(recorder.finish()?.dropped, 0);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn tap(alloc: &Allocator) -> Tap<'_> {
+    Tap::new(alloc, meta(alloc))
 }
 
 /// Where an allocator's events come from.

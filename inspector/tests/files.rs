@@ -449,7 +449,9 @@ fn top_shows_an_allocator_of_a_running_program() {
     let stream = device.create_stream(StreamSpec::default()).unwrap();
     let block = alloc.buffer(&terrane_core::Request::new(3 << 20, stream)).unwrap();
     let meta = terrane_trace::file::Meta { program: "test".to_owned(), ..Default::default() };
-    let recorder = terrane_trace::file::Tap::new(&alloc, meta).socket().start().unwrap();
+    let tap = terrane_trace::file::Tap::new(&alloc, meta).socket();
+    let tap = tap.tcp("127.0.0.1:0".parse().unwrap(), "the-token-of-this-test").unwrap();
+    let recorder = tap.start().unwrap();
     let own = std::process::id().to_string();
     let found = json(&["top", "--process", &own]);
     let line = &found.as_array().unwrap()[0];
@@ -457,6 +459,14 @@ fn top_shows_an_allocator_of_a_running_program() {
     assert_eq!(line["requested"], 3 << 20);
     let table = shown(&["top", "--once", "--process", &own]);
     assert!(table.contains("3 MiB"), "{table}");
+    let at = recorder.address().unwrap().to_string();
+    let over_tcp = |token: &str| {
+        let mut command = terrane();
+        command.args(["top", "--once", "--tcp", &at]).env("TERRANE_TOKEN", token);
+        command.output().unwrap()
+    };
+    assert!(text(&over_tcp("the-token-of-this-test").stdout).contains("3 MiB"));
+    assert_eq!(over_tcp("another-token-of-a-test").status.code(), Some(2));
     drop((block, recorder));
     let output = run(&["top", "--once", "--process", &own]);
     assert_eq!(output.status.code(), Some(2));

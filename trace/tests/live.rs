@@ -9,7 +9,7 @@ use terrane_core::device::StreamSpec;
 use terrane_core::device::sim::Sim;
 use terrane_core::{Allocator, Handle, Request};
 use terrane_trace::file::{HeapState, Meta, Tap, TraceFile};
-use terrane_trace::live::{Client, Message, sockets};
+use terrane_trace::live::{Client, Command, Message, sockets};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -108,4 +108,91 @@ fn a_file_and_a_socket_share_the_events_and_a_client_that_leaves_harms_nobody() 
     let state = file.state_at(u64::MAX).unwrap();
     assert_eq!(state.blocks.len(), 103);
     std::fs::remove_file(&path).unwrap();
+}
+
+const TOKEN: &str = "a-token-for-this-test";
+const CONTROL: &str = "another-for-commands";
+
+#[test]
+fn over_tcp_only_those_look_on_who_know_the_token() {
+    let mut program = Program::new();
+    program.grow(30);
+    let at = "127.0.0.1:0".parse().unwrap();
+    let tap = Tap::new(&program.alloc, Meta::default()).tcp(at, TOKEN).unwrap();
+    let recorder = tap.start().unwrap();
+    assert!(recorder.socket().is_none(), "only what was asked for is offered");
+    let at = recorder.address().unwrap();
+    for wrong in ["a-token-for-this-tesT", "a-token-for-this-test-too", "a-token-for-this"] {
+        let error = Client::connect_tcp(at, wrong, PATIENCE).unwrap_err();
+        assert!(!error.to_string().is_empty(), "{wrong}");
+    }
+    // A peer that says nothing, and one that says too much, are let go.
+    let mut silent = std::net::TcpStream::connect(at).unwrap();
+    let mut loud = std::net::TcpStream::connect(at).unwrap();
+    std::io::Write::write_all(&mut loud, &[b'x'; 4096]).unwrap();
+    let mut client = Client::connect_tcp(at, TOKEN, PATIENCE).unwrap();
+    let mut state = HeapState::default();
+    fold(&mut client, &mut state, |state| state.blocks.len() == 30);
+    program.shrink(10);
+    fold(&mut client, &mut state, |state| state.blocks.len() == 20);
+    for stream in [&mut silent, &mut loud] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut told = Vec::new();
+        // Reset, where bytes of it were still unread.
+        let _ = std::io::Read::read_to_end(stream, &mut told);
+        assert!(told.is_empty(), "a stranger is told {} bytes", told.len());
+    }
+}
+
+#[test]
+fn nothing_is_offered_to_other_machines_and_no_token_is_a_word() {
+    let program = Program::new();
+    let tap = || Tap::new(&program.alloc, Meta::default());
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    let error = tap().tcp(everywhere, TOKEN).unwrap().start().unwrap_err();
+    assert!(error.to_string().contains("other machines"), "{error}");
+    let own = "127.0.0.1:0".parse().unwrap();
+    for token in ["", "secret", "sixteen letters\n and more"] {
+        assert!(tap().tcp(own, token).is_err(), "{token:?}");
+    }
+    let far = "192.0.2.1:7".parse().unwrap();
+    assert!(Client::connect_tcp(far, TOKEN, PATIENCE).unwrap_err().to_string().contains("tunnel"));
+}
+
+#[test]
+fn a_command_is_obeyed_only_with_the_control_token() {
+    let mut program = Program::new();
+    program.grow(5);
+    let (send, asked) = std::sync::mpsc::channel();
+    let own = "127.0.0.1:0".parse().unwrap();
+    let tap = Tap::new(&program.alloc, Meta::default()).socket().tcp(own, TOKEN).unwrap();
+    let tap = tap.control(CONTROL, move |command| send.send(command).unwrap()).unwrap();
+    let recorder = tap.start().unwrap();
+    let mut local = Client::connect(recorder.socket().unwrap(), PATIENCE).unwrap();
+    let mut tcp = Client::connect_tcp(recorder.address().unwrap(), TOKEN, PATIENCE).unwrap();
+    // The token to look on is not the token to command.
+    local.ask(Command::Compact, TOKEN).unwrap();
+    tcp.ask(Command::Compact, TOKEN).unwrap();
+    assert!(asked.recv_timeout(Duration::from_millis(200)).is_err());
+    for client in [&mut local, &mut tcp] {
+        client.ask(Command::Compact, CONTROL).unwrap();
+        assert_eq!(asked.recv_timeout(PATIENCE), Ok(Command::Compact));
+    }
+    // They still look on.
+    let mut state = HeapState::default();
+    fold(&mut local, &mut state, |state| state.blocks.len() == 5);
+}
+
+#[test]
+fn a_socket_of_another_user_is_refused() {
+    let program = Program::new();
+    let recorder = Tap::new(&program.alloc, Meta::default()).socket().start().unwrap();
+    let socket = recorder.socket().unwrap();
+    assert!(Client::connect(socket, PATIENCE).is_ok());
+    if std::os::unix::fs::lchown(socket, Some(12_345), None).is_err() {
+        println!("skipped: only root can give a socket away");
+        return;
+    }
+    let error = Client::connect(socket, PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("another user"), "{error}");
 }

@@ -1,6 +1,7 @@
 //! `terrane top`: the allocators of running programs, a line each.
 
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,10 @@ pub struct Args {
     /// Only this process.
     #[arg(long, value_name = "PID")]
     pub process: Option<u32>,
+    /// An allocator that is offered over TCP of this machine, such as the end of a tunnel; the
+    /// token is taken from the variable TERRANE_TOKEN.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "process")]
+    pub tcp: Option<SocketAddr>,
     /// Print once and end.
     #[arg(long)]
     pub once: bool,
@@ -41,6 +46,9 @@ struct Line {
     untracked: Option<u64>,
 }
 
+/// Where the token is looked for: an argument would be seen by everybody on the machine.
+const TOKEN: &str = "TERRANE_TOKEN";
+
 /// How long an allocator may take to tell its first figures: they come every half second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,12 +71,22 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn lines(args: &Args) -> Result<Vec<Line>> {
+    if let Some(at) = args.tcp {
+        let token = std::env::var(TOKEN).map_err(|_| {
+            BadInput(format!("set {TOKEN} to the token that the program gave to `Tap::tcp`"))
+        })?;
+        let refused = |why: String| BadInput(format!("{at}: {why}"));
+        let client = Client::connect_tcp(at, &token, PATIENCE);
+        let client = client.map_err(|error| refused(error.to_string()))?;
+        let silent = || refused("it tells nothing; is the token right?".to_owned());
+        return Ok(vec![line(client).ok_or_else(silent)?]);
+    }
     let is_asked = |path: &PathBuf| match args.process {
         Some(process) => process_of(path) == Some(process),
         None => true,
     };
     let lines: Vec<Line> =
-        sockets().iter().filter(|path| is_asked(path)).filter_map(|path| line(path)).collect();
+        sockets().iter().filter(|path| is_asked(path)).filter_map(|path| local(path)).collect();
     if lines.is_empty() {
         let text = "no program shows its allocator: call `terrane::inspect(&alloc)?` in it \
                     (feature `live`) and keep what it returns";
@@ -81,9 +99,12 @@ fn process_of(path: &Path) -> Option<u32> {
     path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }
 
-/// What an allocator tells; `None` for a process that ended.
-fn line(path: &Path) -> Option<Line> {
-    let mut client = Client::connect(path, PATIENCE).ok()?;
+/// What the allocator behind a socket tells; `None` for a process that ended.
+fn local(path: &Path) -> Option<Line> {
+    line(Client::connect(path, PATIENCE).ok()?)
+}
+
+fn line(mut client: Client) -> Option<Line> {
     let end = Instant::now() + PATIENCE;
     let mut meta = None;
     while Instant::now() < end {

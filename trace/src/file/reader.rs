@@ -73,6 +73,15 @@ pub enum Ending {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
+    /// A socket that somebody else made.
+    #[error("the socket belongs to another user, who could show anything")]
+    ForeignSocket,
+    /// An address of another machine.
+    #[error("the address is not this machine's: make a tunnel to it, the token would be sent open")]
+    FarAddress,
+    /// A text that is no token.
+    #[error("a token has 16 to 128 visible ASCII characters")]
+    BadToken,
     /// The operating system's.
     #[error("the file cannot be read ({0}); check the path and its permissions")]
     Io(io::ErrorKind),

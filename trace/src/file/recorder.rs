@@ -7,6 +7,7 @@ use super::worker::{Sinks, Worker};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ pub struct Recorder {
     worker: Worker,
     path: Option<PathBuf>,
     socket: Option<PathBuf>,
+    address: Option<SocketAddr>,
 }
 
 /// What to do with an allocator's events.
@@ -47,7 +49,7 @@ pub struct Tap<'a> {
     path: Option<PathBuf>,
     flight: Option<Flight>,
     #[cfg(feature = "live")]
-    is_shown: bool,
+    offer: crate::live::Offer,
 }
 
 impl<'a> Tap<'a> {
@@ -59,7 +61,7 @@ impl<'a> Tap<'a> {
             path: None,
             flight: None,
             #[cfg(feature = "live")]
-            is_shown: false,
+            offer: crate::live::Offer::default(),
         }
     }
 
@@ -85,8 +87,36 @@ impl<'a> Tap<'a> {
     /// Offers the events on a local socket of this user; see [`crate::live`].
     #[cfg(feature = "live")]
     pub fn socket(mut self) -> Self {
-        self.is_shown = true;
+        self.offer.local = true;
         self
+    }
+
+    /// Offers the events over TCP to those on this machine who know the token, such as the end of
+    /// a tunnel. Port 0 is any free one; [`Recorder::address`] tells which.
+    ///
+    /// # Errors
+    /// For a token that has not 16 to 128 visible ASCII characters. That the address is not this
+    /// machine's is said by [`start`](Self::start).
+    #[cfg(feature = "live")]
+    pub fn tcp(mut self, at: SocketAddr, token: &str) -> io::Result<Self> {
+        self.offer.tcp = Some((at, crate::live::Token::new(token)?));
+        Ok(self)
+    }
+
+    /// Lets those who look on ask for something, if they know this token: `act` is called on a
+    /// thread of its own, for one command at a time. Without it nobody can change anything.
+    ///
+    /// # Errors
+    /// As [`tcp`](Self::tcp).
+    #[cfg(feature = "live")]
+    pub fn control(
+        mut self,
+        token: &str,
+        act: impl Fn(crate::live::Command) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let token = crate::live::Token::new(token)?;
+        self.offer.control = Some(crate::live::Control { token, act: Arc::new(act) });
+        Ok(self)
     }
 
     /// Begins. The state at this moment is the first thing that is written.
@@ -96,11 +126,13 @@ impl<'a> Tap<'a> {
     pub fn start(self) -> io::Result<Recorder> {
         let file = self.path.as_deref().map(File::create).transpose()?;
         #[cfg(feature = "live")]
-        let server = self.is_shown.then(crate::live::Server::open).transpose()?;
+        let server = crate::live::Server::open(self.offer)?;
         #[cfg(feature = "live")]
-        let socket = server.as_ref().map(|server| server.path().to_owned());
+        let (socket, address) = server
+            .as_ref()
+            .map_or((None, None), |server| (server.path().map(Path::to_owned), server.address()));
         #[cfg(not(feature = "live"))]
-        let socket = None;
+        let (socket, address) = (None, None);
         let watches = self.flight.is_some();
         let sinks = Sinks {
             file,
@@ -118,7 +150,7 @@ impl<'a> Tap<'a> {
                 false
             });
         }
-        Ok(Recorder { worker, path: self.path, socket })
+        Ok(Recorder { worker, path: self.path, socket, address })
     }
 }
 
@@ -174,6 +206,12 @@ impl Recorder {
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
+    }
+
+    /// The address at which it is offered over TCP, if it is.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
     }
 
     /// Ends the recording and the file. Dropping does the same and keeps quiet about errors.

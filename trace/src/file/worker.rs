@@ -332,6 +332,7 @@ impl<S: Source> Work<S> {
         let Some(server) = &mut self.server else { return };
         let texts = || self.known.values().cloned().collect::<Vec<_>>();
         server.accept(&self.meta, texts, &self.state);
+        server.obey();
         if server.is_status_due() {
             server.status(self.source.status());
         }

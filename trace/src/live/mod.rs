@@ -4,17 +4,23 @@
 //! the same events); [`Client`] connects. What goes over the socket are the chunks of a trace
 //! file, in their order: first where it comes from, the names and a keyframe of the full state,
 //! then events as they happen, and every half second the figures that only the allocator knows.
-//! Nothing flows back. Who reads too slowly is let go and may come again; it gets the full state
-//! anew. The allocating threads do not wait for anybody.
+//! Who reads too slowly is let go and may come again; it gets the full state anew. The allocating
+//! threads do not wait for anybody.
 //!
-//! Sockets lie in one folder that only their user may enter ([`folder`]), one for each process.
+//! Sockets lie in one folder that only their user may enter ([`folder`]), one for each process; a
+//! client connects to none that belongs to another user. [`Tap::tcp`] offers the same over TCP of
+//! this machine alone, to those whose first line is a token. Nothing flows back but one kind of
+//! line, `compact TOKEN`, where the program gave a control token ([`Tap::control`]).
 
 mod client;
+mod conn;
 mod folder;
 mod server;
 
 pub use client::{Client, Message};
+pub(crate) use conn::Token;
 pub use folder::{folder, sockets};
-pub(crate) use server::Server;
+pub use server::Command;
+pub(crate) use server::{Control, Offer, Server};
 
 pub use crate::file::{Status, Tap};
