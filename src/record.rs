@@ -78,7 +78,8 @@ pub fn inspect(alloc: &Allocator) -> io::Result<Recorder> {
 ///
 /// let opened = terrane::open(&Choice::Host)?;
 /// let alloc = Allocator::new(opened.device.clone())?;
-/// let recorder = terrane::tap(&alloc).file(&path).flight(&path.with_extension("last"), 1000).start()?;
+/// let last = path.with_extension("last");
+/// let recorder = terrane::tap(&alloc).file(&path).flight(&last, 1000).start()?;
 /// assert_eq!(recorder.finish()?.dropped, 0);
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
