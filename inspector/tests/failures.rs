@@ -109,3 +109,28 @@ fn the_verdict_on_a_trace_of_our_own_is_the_same_from_every_command() {
     let recorded = info["files"][0]["recorded"].as_str().unwrap();
     assert!(recorded.starts_with("terrane, process "), "{recorded}");
 }
+
+#[test]
+fn stacks_that_were_taken_are_shown_with_their_cost() {
+    use terrane_core::event::{Event, EventKind};
+    use terrane_trace::file::{HeapState, Meta, Text, TextKind, TraceWriter};
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
+    writer.keyframe(&HeapState::default()).unwrap();
+    let text = |number, text: &str| Text { kind: TextKind::Site, number, text: text.to_owned() };
+    let deep = "src/layer.rs:7\tmodel::layer\nsrc/main.rs:3\tmain";
+    writer.texts(&[text(1, "src/layer.rs:7"), text(9, deep)]).unwrap();
+    let block = |handle| Event::new(EventKind::Alloc).handle(handle).a(1000).b(1024).on(0, 1);
+    let stack = |handle, ns| Event::new(EventKind::Stack).handle(handle).a(9).b(ns);
+    let mut events = [block(1), stack(1, 2000), block(2), block(3), stack(3, 4000)];
+    (1..).zip(&mut events).for_each(|(number, event)| event.sequence = number);
+    writer.events(&events).unwrap();
+    std::fs::write(dir.join("stacks.terrane"), writer.finish().unwrap()).unwrap();
+    let info = shown(dir, &["info", "stacks.terrane"]);
+    assert!(info.contains("of 2 requests, 3.0 us each on the thread that allocates"), "{info}");
+    let found = json(dir, &["sites", "stacks.terrane", "--at", "end", "--by", "stack"]);
+    let rows = found["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["site"].as_str().unwrap().contains("model::layer"));
+    assert_eq!(row.unwrap()["blocks"], 2, "{found}");
+}

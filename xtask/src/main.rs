@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod demo;
 mod dist;
+mod fuzz;
 mod h200;
 mod install;
 mod metadata;
@@ -38,6 +39,8 @@ enum Task {
     Bench(bench::Options),
     /// Pack the program for others: without window, with it, and as a Python wheel.
     Dist(dist::Options),
+    /// Random inputs against everything that reads what others wrote; needs cargo-fuzz.
+    Fuzz(fuzz::Options),
     /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
     H200(h200::Options),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
         Task::Dist(options) => dist::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::H200(options) => h200::run(&options),
     };
     // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.

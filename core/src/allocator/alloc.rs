@@ -46,7 +46,9 @@ impl Allocator {
     /// Every variant of [`Error`] says what to do next. Nothing is held after an error.
     #[track_caller]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Allocation, Error> {
-        self.inner.alloc(request, Location::caller())
+        let allocation = self.inner.alloc(request, Location::caller())?;
+        self.inner.sample_stack(&allocation);
+        Ok(allocation)
     }
 
     /// [`alloc`](Self::alloc) as an owned block, freed in stream order when dropped.
@@ -56,6 +58,7 @@ impl Allocator {
     #[track_caller]
     pub fn buffer(&self, request: &Request<'_>) -> Result<super::Buffer, Error> {
         let allocation = self.inner.alloc(request, Location::caller())?;
+        self.inner.sample_stack(&allocation);
         Ok(super::Buffer::new(self.clone(), &allocation))
     }
 }

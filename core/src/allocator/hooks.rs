@@ -1,11 +1,13 @@
 //! The user's callbacks. They run with no lock held and may allocate, free and trim.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Shortage};
 
 use super::alloc::Asked;
+use super::handle::Allocation;
 use super::{Allocator, Inner};
 use crate::event::{Event, EventKind, Rung};
 
@@ -13,10 +15,24 @@ use crate::event::{Event, EventKind, Rung};
 /// tried once more.
 type Hook = dyn Fn(&Allocator, &Shortage) -> bool + Send + Sync;
 
+/// Takes the call stack of the thread it runs on: gives its number, and the nanoseconds that
+/// taking it cost.
+type StackHook = dyn Fn() -> (u32, u64) + Send + Sync;
+
 #[derive(Default)]
 pub(crate) struct Hooks {
     /// The allocator is passed in rather than captured, so that a hook does not keep it alive.
     pressure: Mutex<Vec<Arc<Hook>>>,
+    stacks: Stacks,
+}
+
+/// Stacks that are taken of some requests.
+#[derive(Default)]
+struct Stacks {
+    /// Of how many requests one is sampled; 0 for none.
+    every: AtomicU32,
+    served: AtomicU32,
+    hook: Mutex<Option<Arc<StackHook>>>,
 }
 
 impl Allocator {
@@ -29,6 +45,19 @@ impl Allocator {
     pub fn on_pressure(&self, hook: impl Fn(&Self, &Shortage) -> bool + Send + Sync + 'static) {
         let mut hooks = self.inner.hooks.pressure.lock().unwrap_or_else(PoisonError::into_inner);
         hooks.push(Arc::new(hook));
+    }
+}
+
+impl Allocator {
+    /// Calls `take` on the allocating thread after every `every`-th request that was served, with
+    /// no lock held. It gives the number of the call stack that it took, or 0 for none, and what
+    /// that cost in nanoseconds; both are told as [`EventKind::Stack`]. There is one such callback;
+    /// 0 ends it.
+    pub fn sample_stacks(&self, every: u32, take: impl Fn() -> (u32, u64) + Send + Sync + 'static) {
+        let stacks = &self.inner.hooks.stacks;
+        let hook: Option<Arc<StackHook>> = (every != 0).then(|| Arc::new(take) as _);
+        *stacks.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
+        stacks.every.store(every, Ordering::Relaxed);
     }
 }
 
@@ -53,6 +82,31 @@ impl Drop for InHook {
 }
 
 impl Inner {
+    /// Has a stack taken, if this request is one of those sampled.
+    #[inline]
+    pub(super) fn sample_stack(&self, allocation: &Allocation) {
+        let every = self.hooks.stacks.every.load(Ordering::Relaxed);
+        if every != 0 {
+            self.count_for_stack(every, allocation);
+        }
+    }
+
+    #[cold]
+    fn count_for_stack(&self, every: u32, allocation: &Allocation) {
+        let stacks = &self.hooks.stacks;
+        if !stacks.served.fetch_add(1, Ordering::Relaxed).is_multiple_of(every) {
+            return;
+        }
+        let hook = stacks.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(hook) = hook else { return };
+        // Only a stack is missing if it panics.
+        let Ok((number, cost_ns)) = catch_unwind(AssertUnwindSafe(|| hook())) else { return };
+        if number != 0 {
+            let event = Event::new(EventKind::Stack).handle(allocation.handle.key.to_bits());
+            self.lock().event(event.a(u64::from(number)).b(cost_ns));
+        }
+    }
+
     /// Asks the callbacks to make room. Tells whether one did.
     pub(super) fn ask_hooks(self: &Arc<Self>, asked: &Asked<'_>) -> Result<bool, Error> {
         let hooks = self.hooks.pressure.lock().unwrap_or_else(PoisonError::into_inner).clone();

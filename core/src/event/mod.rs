@@ -75,6 +75,8 @@ pub enum EventKind {
     /// Blocks were not moved. `a` the number of [`Why`](crate::compact::Why), `b` bytes; the block
     /// in `handle`, or 0 and how many in `c`.
     MoveRefused = 29,
+    /// The call stack of a request was taken. `a` its number, `b` nanoseconds that it cost.
+    Stack = 30,
 }
 
 /// Where the memory of an [`EventKind::Alloc`] came from.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use terrane_trace::diagnose::timeline;
 use terrane_trace::file::Meta;
 use terrane_trace::import::Dump;
-use terrane_trace::recording::{Format, Recording};
+use terrane_trace::recording::{Format, Recording, StacksTaken};
 use terrane_trace::snapshot::History;
 
 use super::shared::show;
@@ -63,6 +63,8 @@ struct File {
     recorded: Option<String>,
     /// Why a flight recorder wrote the file.
     reason: Option<String>,
+    /// Call stacks that were taken of some requests, and what that cost.
+    sampled: Option<StacksTaken>,
     stacks: u64,
     annotations: u64,
     lacks: Vec<String>,
@@ -119,6 +121,7 @@ fn describe(file: String, recording: &Recording) -> File {
         settings: snapshot.settings.conf.clone(),
         recorded: recording.meta.as_ref().and_then(recorded),
         reason: recording.meta.as_ref().map(|m| m.reason.clone()).filter(|r| !r.is_empty()),
+        sampled: recording.stacks,
         stacks: snapshot.stacks.len() as u64,
         annotations: snapshot.annotations.len() as u64,
         lacks: recording.lacks.clone(),
@@ -243,6 +246,12 @@ fn write_file(text: &mut String, file: &File) -> std::fmt::Result {
         if let Some(text) = text {
             table.row([what.to_owned(), text.clone()]);
         }
+    }
+    if let Some(StacksTaken { count, total_ns }) = file.sampled {
+        let cost = format!("{:.1} us", total_ns as f64 / 1000.0 / count.max(1) as f64);
+        let taken = counted(count, "request", "requests");
+        let text = format!("of {taken}, {cost} each on the thread that allocates");
+        table.row(["stacks taken".to_owned(), text]);
     }
     if file.stacks > 0 || file.annotations > 0 {
         let stacks = counted(file.stacks, "call stack", "call stacks");

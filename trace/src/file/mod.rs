@@ -21,6 +21,8 @@ mod format;
 mod reader;
 mod recorder;
 mod source;
+#[cfg(feature = "stacks")]
+mod stacks;
 mod state;
 #[cfg(feature = "live")]
 mod stream;

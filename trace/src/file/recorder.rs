@@ -48,6 +48,8 @@ pub struct Tap<'a> {
     meta: Meta,
     path: Option<PathBuf>,
     flight: Option<Flight>,
+    #[cfg(feature = "stacks")]
+    stacks_every: u32,
     #[cfg(feature = "live")]
     offer: crate::live::Offer,
 }
@@ -60,6 +62,8 @@ impl<'a> Tap<'a> {
             meta,
             path: None,
             flight: None,
+            #[cfg(feature = "stacks")]
+            stacks_every: 0,
             #[cfg(feature = "live")]
             offer: crate::live::Offer::default(),
         }
@@ -81,6 +85,16 @@ impl<'a> Tap<'a> {
     /// its own does so before.
     pub fn flight(mut self, path: &Path, events: usize) -> Self {
         self.flight = Some(Flight::new(path, events));
+        self
+    }
+
+    /// Takes the call stack of every `every`-th request, on the thread that makes it: some
+    /// microseconds each. `terrane info` shows how many were taken and what they cost, and
+    /// commands that tell who holds memory show them. The program needs debug information (lines
+    /// suffice) for names; without it frames are told apart and have none.
+    #[cfg(feature = "stacks")]
+    pub fn stacks(mut self, every: u32) -> Self {
+        self.stacks_every = every;
         self
     }
 
@@ -140,7 +154,11 @@ impl<'a> Tap<'a> {
             #[cfg(feature = "live")]
             server,
         };
-        let worker = Worker::start(sinks, self.meta, RingSource::new(self.alloc))?;
+        let source = RingSource::new(self.alloc);
+        #[cfg(feature = "stacks")]
+        let source =
+            if self.stacks_every > 0 { source.with_stacks(self.stacks_every) } else { source };
+        let worker = Worker::start(sinks, self.meta, source)?;
         if watches {
             let orders = Arc::downgrade(worker.orders());
             self.alloc.on_pressure(move |_, _| {

@@ -47,6 +47,8 @@ pub(super) struct RingSource {
     dropped: u64,
     /// A stream that was used lately.
     stream: Option<StreamId>,
+    #[cfg(feature = "stacks")]
+    stacks: Option<Arc<super::stacks::Stacks>>,
 }
 
 /// Events kept in the allocator's ring until they are written: 16 MiB.
@@ -61,7 +63,26 @@ impl RingSource {
         let mut early = EarlySites::default();
         let start = full_state(&alloc, &mut early);
         let known = start.sequence;
-        Self { alloc, start, known, early, dropped: 0, stream: None }
+        Self {
+            alloc,
+            start,
+            known,
+            early,
+            dropped: 0,
+            stream: None,
+            #[cfg(feature = "stacks")]
+            stacks: None,
+        }
+    }
+
+    /// Has the stack of every `every`-th request taken.
+    #[cfg(feature = "stacks")]
+    pub fn with_stacks(mut self, every: u32) -> Self {
+        let stacks = Arc::new(super::stacks::Stacks::default());
+        let taker = Arc::clone(&stacks);
+        self.alloc.sample_stacks(every, move || taker.take());
+        self.stacks = Some(stacks);
+        self
     }
 
     /// Takes what is in the ring after events were lost: what came before the gap is good, what
@@ -106,6 +127,10 @@ impl Source for RingSource {
             texts.push(Text { kind: TextKind::Site, number, text: self.alloc.site_text(number) });
         }
         texts.append(&mut self.early.new);
+        #[cfg(feature = "stacks")]
+        if let Some(stacks) = &self.stacks {
+            stacks.name_new(texts);
+        }
         if let Some(event) = events.iter().rev().find(|event| event.is(EventKind::Alloc)) {
             self.stream = Some(StreamId(event.stream()));
         }
@@ -138,6 +163,15 @@ impl Source for RingSource {
             heap_total: total,
             heap_free: heap.map(|heap| heap.free),
         })
+    }
+}
+
+#[cfg(feature = "stacks")]
+impl Drop for RingSource {
+    fn drop(&mut self) {
+        if self.stacks.is_some() {
+            self.alloc.sample_stacks(0, || (0, 0));
+        }
     }
 }
 

@@ -78,6 +78,10 @@ impl HeapState {
             if let Some(block) = self.blocks.get_mut(&event.handle) {
                 block.made = block.made.a(event.a).b(event.b);
             }
+        } else if is(EventKind::Stack) {
+            if let Some(block) = self.blocks.get_mut(&event.handle) {
+                block.made = block.made.on(block.made.stream(), event.a as u32);
+            }
         } else if is(EventKind::MoveSubmitted) {
             if let Some(block) = self.blocks.get_mut(&event.handle) {
                 block.made = moved(block.made, event);

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum TextKind {
-    /// A call site: `file:line`.
+    /// A call site: `file:line`; or a call stack, a frame a line, innermost first, each with the
+    /// function behind a tab.
     Site,
     /// A block's name.
     Name,

@@ -13,12 +13,16 @@ mod wrap;
 pub use error::OpenError;
 pub use select::{Point, Selection};
 
-use crate::file::Meta;
-use crate::import::{Dump, DumpError, DumpSource, open_dump, open_rmm};
-use crate::snapshot::{History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot};
-use crate::{Limits, Reason, open_csv};
+use crate::file::{Meta, TraceFile};
+use crate::import::{Dump, DumpError, DumpSource, open_dump, open_rmm, read_dump, read_rmm};
+use crate::snapshot::{
+    History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot, read_json_snapshot,
+    read_snapshot,
+};
+use crate::{Limits, Reason, open_csv, read_csv};
 use serde::Serialize;
 use sniff::Looks;
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -85,8 +89,19 @@ pub struct Recording {
     pub dump: Option<Dump>,
     /// Where a trace of ours was recorded and why it was written.
     pub meta: Option<Meta>,
+    /// Call stacks that were taken of some requests, of a trace of ours.
+    pub stacks: Option<StacksTaken>,
     /// What this kind of file does not tell, or this one lacks, a sentence each.
     pub lacks: Vec<String>,
+}
+
+/// Call stacks that a recorder took, and what that cost the threads that allocate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StacksTaken {
+    /// How many.
+    pub count: u64,
+    /// Nanoseconds for all of them.
+    pub total_ns: u64,
 }
 
 impl Recording {
@@ -121,6 +136,36 @@ pub fn open_recording(
         Looks::Json => match open_json_snapshot(path, &ReadOptions::default(), progress) {
             Ok(snapshot) => Ok(wrap::snapshot(Format::PytorchJson, snapshot)?),
             Err(error) if error.is_other_shape() => match open_dump(path) {
+                Ok(dump) => Ok(wrap::dump(dump)),
+                Err(DumpError::Other) => Err(OpenError::OtherJson),
+                Err(error) => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        },
+        Looks::Unknown => Err(OpenError::Unknown),
+    }
+}
+
+/// Reads a file that is in memory, as [`open_recording`] does, within the limits given.
+///
+/// # Errors
+/// As [`open_recording`].
+pub fn read_recording(
+    bytes: &[u8],
+    options: &ReadOptions,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Recording, OpenError> {
+    match sniff::look_at(bytes)? {
+        Looks::Own => own::read(TraceFile::new(Cursor::new(bytes))?, progress),
+        Looks::Csv => Ok(wrap::workload(Format::Csv, read_csv(bytes, Limits::default())?)),
+        Looks::Rmm => Ok(wrap::rmm(read_rmm(bytes, Limits::default())?)),
+        Looks::Pickle => {
+            let snapshot = read_snapshot(bytes, options, progress)?;
+            Ok(wrap::snapshot(Format::PytorchSnapshot, snapshot)?)
+        }
+        Looks::Json => match read_json_snapshot(bytes, options, progress) {
+            Ok(snapshot) => Ok(wrap::snapshot(Format::PytorchJson, snapshot)?),
+            Err(error) if error.is_other_shape() => match read_dump(bytes) {
                 Ok(dump) => Ok(wrap::dump(dump)),
                 Err(DumpError::Other) => Err(OpenError::OtherJson),
                 Err(error) => Err(error.into()),

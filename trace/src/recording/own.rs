@@ -1,6 +1,6 @@
 //! From our own trace file to a [`Recording`].
 
-use super::{Format, OpenError, Recording};
+use super::{Format, OpenError, Recording, StacksTaken};
 use crate::file::{ChunkKind, Ending, FileError, HeapState, TextKind, TraceFile};
 use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
@@ -9,6 +9,7 @@ use crate::snapshot::{
 };
 use crate::{Op, Reason, TraceBuilder};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use std::path::Path;
 use terrane_core::event::{Event, EventKind};
@@ -17,7 +18,13 @@ pub(super) fn open(
     path: &Path,
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Recording, OpenError> {
-    let mut file = TraceFile::open(path)?;
+    read(TraceFile::open(path)?, progress)
+}
+
+pub(super) fn read<R: Read + Seek>(
+    mut file: TraceFile<R>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Recording, OpenError> {
     let mut snapshot = Snapshot::default();
     let sites = sites(&mut file, &mut snapshot)?;
     let mut walk = Walk::new(sites);
@@ -46,26 +53,31 @@ pub(super) fn open(
     let most = walk.state.blocks.values().map(|block| block.made.stream()).max();
     let streams = walk.streams.max(most.unwrap_or(0));
     snapshot.streams = (0..=u64::from(streams.min(1 << 16))).collect();
+    let stacks = (walk.stacks.count > 0).then_some(walk.stacks);
     let histories = vec![walk.finish()];
     let meta = file.meta().ok();
-    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, meta, lacks })
+    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, meta, stacks, lacks })
 }
 
 /// One stack of one frame for every call site.
-fn sites<R: std::io::Read + std::io::Seek>(
+fn sites<R: Read + Seek>(
     file: &mut TraceFile<R>,
     snapshot: &mut Snapshot,
 ) -> Result<HashMap<u32, StackId>, OpenError> {
     let mut sites = HashMap::new();
     for text in file.texts()?.into_iter().filter(|text| text.kind == TextKind::Site) {
-        let (path, line) = match text.text.rsplit_once(':') {
-            Some((path, line)) => (path, line.parse().unwrap_or(0)),
-            None => (text.text.as_str(), 0),
-        };
-        let path = if line == 0 { text.text.as_str() } else { path };
-        let (file, name) = (snapshot.strings.intern(path), snapshot.strings.intern(""));
-        let frame = snapshot.stacks.intern_frame(Frame { file, name, line });
-        let stack = snapshot.stacks.intern_stack(vec![frame]);
+        let frames = text.text.lines().map(|line| {
+            let (place, function) = line.split_once('\t').unwrap_or((line, ""));
+            let (path, line) = match place.rsplit_once(':') {
+                Some((path, line)) => (path, line.parse().unwrap_or(0)),
+                None => (place, 0),
+            };
+            let path = if line == 0 { place } else { path };
+            let (file, name) = (snapshot.strings.intern(path), snapshot.strings.intern(function));
+            snapshot.stacks.intern_frame(Frame { file, name, line })
+        });
+        let frames = frames.collect();
+        let stack = snapshot.stacks.intern_stack(frames);
         sites.extend(stack.map(|stack| (text.number, stack)));
     }
     snapshot.stacks.seal();
@@ -158,6 +170,8 @@ fn happened(event: &Event) -> Option<Happened> {
 
 #[derive(Clone, Copy)]
 struct Live {
+    /// Its number in the trace.
+    block: usize,
     bytes: u64,
     stream: u32,
     requested: bool,
@@ -173,6 +187,7 @@ struct Walk {
     attempts: Vec<Attempt>,
     segments: Vec<SegmentChange>,
     happenings: Vec<Happening>,
+    stacks: StacksTaken,
     gaps: Gaps,
     start_ns: Option<u64>,
     last_sequence: Option<u64>,
@@ -192,6 +207,7 @@ impl Walk {
             attempts: Vec::new(),
             segments: Vec::new(),
             happenings: Vec::new(),
+            stacks: StacksTaken::default(),
             gaps: Gaps::default(),
             start_ns: None,
             last_sequence: None,
@@ -272,6 +288,13 @@ impl Walk {
                 device_free: event.c,
                 stack: self.sites.get(&event.site()).copied(),
             });
+        } else if event.is(EventKind::Stack) {
+            self.stacks.count += 1;
+            self.stacks.total_ns = self.stacks.total_ns.saturating_add(event.b);
+            let live = self.live.get(&event.handle);
+            if let Some(origin) = live.and_then(|live| self.blocks.get_mut(live.block)) {
+                origin.stack = self.sites.get(&(event.a as u32)).copied().or(origin.stack);
+            }
         } else if let Some(what) = happened(event) {
             let (before_event, time_us) = (self.builder.len(), time);
             let is_wait = matches!(what, Happened::WaitFor(_));
@@ -324,7 +347,8 @@ impl Walk {
 
     fn alloc(&mut self, event: &Event, time: u64) -> Result<(), Reason> {
         self.complete(event.handle)?;
-        let live = Live { bytes: event.a.max(1), stream: event.stream(), requested: false };
+        let (block, stream) = (self.blocks.len(), event.stream());
+        let live = Live { block, bytes: event.a.max(1), stream, requested: false };
         self.streams = self.streams.max(live.stream);
         self.builder.push(Op::Alloc, time, event.handle, live.bytes, live.stream)?;
         self.live.insert(event.handle, live);

@@ -25,6 +25,11 @@ pub(super) fn look(path: &Path) -> Result<Looks, OpenError> {
     if file.metadata().map_err(failed)?.is_dir() {
         return Err(OpenError::Io(std::io::ErrorKind::IsADirectory));
     }
+    look_at(file)
+}
+
+pub(super) fn look_at(file: impl Read) -> Result<Looks, OpenError> {
+    let failed = |error: std::io::Error| OpenError::Io(error.kind());
     let mut first = Vec::new();
     let unpacked = unpack(file).map_err(failed)?;
     // Damaged packing is told by the reader of whatever the part before it looks like.

@@ -11,7 +11,7 @@ pub(super) fn snapshot(format: Format, snapshot: Snapshot) -> Result<Recording, 
         histories.extend(snapshot.history(device)?);
     }
     let lacks = lacks_of(&snapshot, &histories);
-    Ok(Recording { format, snapshot, histories, dump: None, meta: None, lacks })
+    Ok(Recording { format, snapshot, histories, dump: None, meta: None, stacks: None, lacks })
 }
 
 /// A workload without stacks, addresses and segments.
@@ -21,7 +21,15 @@ pub(super) fn workload(format: Format, trace: Trace) -> Recording {
         "no segments: what was reserved is not in the file; `whatif` computes it".to_owned(),
     ];
     let snapshot = Snapshot { streams: streams(&trace), ..Snapshot::default() };
-    Recording { format, snapshot, histories: vec![history(trace)], dump: None, meta: None, lacks }
+    Recording {
+        format,
+        snapshot,
+        histories: vec![history(trace)],
+        dump: None,
+        meta: None,
+        stacks: None,
+        lacks,
+    }
 }
 
 pub(super) fn rmm(log: RmmLog) -> Recording {
@@ -67,7 +75,15 @@ pub(super) fn dump(dump: Dump) -> Recording {
         );
     }
     let snapshot = Snapshot::default();
-    Recording { format, snapshot, histories: Vec::new(), dump: Some(dump), meta: None, lacks }
+    Recording {
+        format,
+        snapshot,
+        histories: Vec::new(),
+        dump: Some(dump),
+        meta: None,
+        stacks: None,
+        lacks,
+    }
 }
 
 fn streams(trace: &Trace) -> Vec<u64> {
