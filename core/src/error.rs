@@ -222,6 +222,9 @@ pub enum Error {
     /// The block is held in place (pinned, mapped or in an open submission). Transient.
     #[error("the block is held by a guard: drop the guard first")]
     Held,
+    /// The block is paused: its memory is with the device. Transient.
+    #[error("the block is paused and has no memory: resume it first")]
+    Paused,
     /// A range lies outside its block. Permanent.
     #[error("offset {offset} and {bytes} bytes lie outside the block of {block} bytes")]
     OutOfRange {
@@ -269,6 +272,7 @@ impl Error {
             | Self::TimedOut { .. }
             | Self::OutOfMemoryInCapture(_)
             | Self::Held
+            | Self::Paused
             | Self::NoRoomToGrow
             | Self::HookPanicked => true,
             Self::Device(error) => error.is_shortage() || matches!(error, DeviceError::Capturing),

@@ -31,9 +31,9 @@ pub mod units;
 
 pub use allocator::{
     Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Compactor, Config,
-    Corrupt, Frame, Graph, Handle, HeapReport, Leak, Mapped, Offer, PassReport, Pin, Prefer,
-    Progress, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Slice, Snapshot,
-    Submission,
+    Contents, Corrupt, Frame, Graph, Handle, HeapReport, Leak, Mapped, Offer, PassReport,
+    PauseReport, Pin, Prefer, Progress, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks,
+    SegmentInfo, Selection, Slice, Snapshot, Submission,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

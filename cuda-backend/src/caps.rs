@@ -115,6 +115,7 @@ fn paging(details: &Details, options: &Options, total: u64) -> Option<PagingCaps
         granularity: details.page_granularity,
         whole_objects: true,
         stream_ordered: false,
+        submissions_wait: true,
         space_bytes: SPACE_BYTES,
         max_space_bytes: total.saturating_mul(8).clamp(1 << 36, SPACE_BYTES / 4)
             / details.page_granularity

@@ -90,6 +90,11 @@ impl Driver {
         }
     }
 
+    /// Whether Terrane made the device, rather than a host program.
+    pub const fn is_own(&self) -> bool {
+        self.owned
+    }
+
     /// Whether the device was found lost.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)

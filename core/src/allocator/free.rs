@@ -108,6 +108,7 @@ impl Inner {
         let key = handle.key_for(self.id)?;
         let mut state = self.lock();
         let block = *state.block(key)?;
+        state.refuse_asleep(key, &block)?;
         state.pool_mut(&block).add_uses(block.spot, points);
         Ok(())
     }
@@ -122,6 +123,11 @@ impl Inner {
             Error::UseAfterFree => Error::DoubleFree,
             error => error,
         })?;
+        if state.refuse_asleep(key, &block).is_err() {
+            state.release_asleep(key);
+            self.unlock_and_tell(state);
+            return Ok(());
+        }
         let mut points = points.clone();
         if block.has(flag::FOREIGN) {
             // `mark` takes at most a leaf lock and makes no driver call.

@@ -185,6 +185,7 @@ impl Inner {
     pub(super) fn grow_in_place(&self, key: crate::id::Key, bytes: u64) -> Result<Points, Error> {
         let mut state = self.lock();
         let block = *state.block(key)?;
+        state.refuse_asleep(key, &block)?;
         let limit = self.caps().max_plain_bytes;
         let request = crate::request::Request::new(bytes, block.stream);
         let Layout { bytes: rounded, .. } = request.layout(self.caps().binding_align, limit)?;

@@ -88,6 +88,8 @@ pub struct BlockInfo {
     pub holds: u32,
     /// Whether compaction may move it when nothing holds it.
     pub movable: bool,
+    /// Whether it is paused: it keeps its addresses, its memory is with the device.
+    pub paused: bool,
     /// What has to be reached before its last uses are over.
     pub uses: Points,
 }

@@ -205,6 +205,8 @@ impl Inner {
 impl State {
     /// Adds a hold to a block and tells where it is.
     pub(super) fn hold(&mut self, key: Key) -> Result<Resolved, Error> {
+        let block = *self.block(key)?;
+        self.refuse_asleep(key, &block)?;
         let block = self.block_mut(key)?;
         if block.has(flag::MAPPED) || block.holds == u16::MAX {
             return Err(Error::Held);

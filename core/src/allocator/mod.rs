@@ -40,6 +40,7 @@ pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
 pub use heaps::HeapReport;
 pub use hold::{Mapped, Pin};
 pub use moving::{Answer, Compactor, Corrupt, Offer, PassReport, Progress};
+pub use paging::pause::{Contents, PauseReport, Selection};
 pub use raw::Raw;
 pub use report::{BlockView, Budget, Charge, Section, SegmentInfo, Snapshot};
 pub use state::SectionPeaks;
@@ -124,6 +125,7 @@ impl Allocator {
             views: rustc_hash::FxHashMap::default(),
             retired_views: Vec::new(),
             deferred: Vec::new(),
+            asleep: rustc_hash::FxHashMap::default(),
             reached: rustc_hash::FxHashMap::default(),
             sections: Table::new(),
             graphs: rustc_hash::FxHashMap::default(),

@@ -362,6 +362,7 @@ impl State {
             place: pool.place(block.spot),
             holds: u32::from(block.holds),
             movable: block.has(flag::MOVABLE),
+            paused: self.refuse_asleep(key, block).is_err(),
             uses: pool.uses(block.spot).clone(),
         }
     }
@@ -442,6 +443,9 @@ impl State {
             let pool = self.pool(block);
             if !pool.is_owned_by(block.spot, key.index()) {
                 return Err(format!("INV-ALLOC-1: block {key:?} and its range disagree"));
+            }
+            if self.refuse_asleep(key, block).is_err() {
+                continue;
             }
             requested += self.requested(block);
             allocated += pool.bytes(block.spot);

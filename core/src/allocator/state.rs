@@ -149,6 +149,8 @@ pub(crate) struct State {
     pub views: FxHashMap<u32, View>,
     pub retired_views: Vec<RetiredView>,
     pub deferred: Vec<Deferred>,
+    /// Paused blocks, by slot.
+    pub asleep: FxHashMap<u32, super::paging::pause::Asleep>,
     /// The last value of each stream that is known to be reached.
     pub reached: FxHashMap<StreamId, u64>,
     pub sections: Table<SectionPeaks>,

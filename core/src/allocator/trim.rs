@@ -110,7 +110,7 @@ impl Inner {
     }
 
     /// Gives wholly free segments back, oldest first, while `more` says so.
-    fn release_idle(&self, more: impl Fn(&State) -> bool) -> Result<u64, Error> {
+    pub(super) fn release_idle(&self, more: impl Fn(&State) -> bool) -> Result<u64, Error> {
         let mut released = 0;
         loop {
             let detached = {

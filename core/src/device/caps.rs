@@ -100,6 +100,9 @@ pub struct PagingCaps {
     /// [`Paging::map`](super::Paging::map) and unmap take their turn behind sync points on the
     /// device (Vulkan); else the host has to wait first.
     pub stream_ordered: bool,
+    /// All work submitted after a [`Paging::map`](super::Paging::map) waits for its mappings by
+    /// itself; else work waits for the point that the call gives.
+    pub submissions_wait: bool,
     /// Bytes of address space that all spaces together can have.
     pub space_bytes: u64,
     /// Bytes of one space.

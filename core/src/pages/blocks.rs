@@ -1,7 +1,7 @@
 //! Blocks by the slot of their range, as an allocator keeps them: who owns one, what its uses
 //! are, what has been reached.
 
-use super::ranges::NONE;
+use super::ranges::{NONE, Range};
 use super::{BlockId, Pages, Points, State, StreamId, SyncPoint, Zone};
 
 /// A stretch of the space, as it is now.
@@ -39,7 +39,10 @@ impl Pages {
 
     /// Whether the range in a slot is a live block of this owner.
     pub fn is_owned_by(&self, slot: u32, owner: u32) -> bool {
-        self.ranges.at(slot).is_some_and(|r| r.state == State::Live && r.owner == owner)
+        self.ranges.at(slot).is_some_and(|range| {
+            matches!(range.state, State::Live | State::Paused | State::Mapping)
+                && range.owner == owner
+        })
     }
 
     /// What a block was given, and the uses recorded since.
@@ -64,7 +67,8 @@ impl Pages {
                 at: range.start,
                 bytes: range.len,
                 state: range.state,
-                owner: (range.state == State::Live && range.owner != NONE).then_some(range.owner),
+                owner: (matches!(range.state, State::Live | State::Paused) && range.owner != NONE)
+                    .then_some(range.owner),
                 points: &range.points,
             });
             index = range.prev;
@@ -79,9 +83,10 @@ impl Pages {
         (span.base, span.top)
     }
 
-    /// Number of live blocks. O(n).
+    /// Number of blocks in use, paused ones too. O(n).
     pub fn live_blocks(&self) -> usize {
-        self.ranges.table.iter().filter(|(_, range)| range.state == State::Live).count()
+        let is_block = |range: &Range| matches!(range.state, State::Live | State::Paused);
+        self.ranges.table.iter().filter(|(_, range)| is_block(range)).count()
     }
 
     /// The longest free range, whatever it waits for.

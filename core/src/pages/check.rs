@@ -132,7 +132,8 @@ impl Pages {
                 }
                 at = self.granule.round_down(at) + self.granule.get();
             }
-            let partial = matches!(range.state, State::Free | State::Live | State::Mapping);
+            let partial =
+                matches!(range.state, State::Free | State::Live | State::Mapping | State::Paused);
             ensure("INV-PAGES-4", range.start, whole || partial)?;
         }
         Ok(())
@@ -143,7 +144,7 @@ impl Pages {
         let (mut free, mut free_bytes) = (0, 0);
         let mut covered: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
         for (_, range) in self.ranges.table.iter() {
-            if matches!(range.state, State::Live | State::Mapping) {
+            if matches!(range.state, State::Live | State::Mapping | State::Paused) {
                 self.add_cover(range, &mut covered);
             }
         }
@@ -195,7 +196,10 @@ impl Pages {
             ranges.map(|(_, range)| range.len).sum::<u64>()
         };
         let (live, mapping) = (of(State::Live), of(State::Mapping));
-        ensure("INV-PAGES-9", 0, self.live >= live && self.live <= live + mapping)?;
+        let paused = of(State::Paused);
+        let counted = self.live + self.paused;
+        let most = live + paused + mapping;
+        ensure("INV-PAGES-9", 0, counted >= live + paused && counted <= most)?;
         let active = self.live + self.ranges.pending_bytes;
         ensure("INV-PAGES-9", 0, self.active_peak >= active)?;
         ensure("INV-PAGES-9", 0, self.store.reserved_peak >= self.store.reserved)?;

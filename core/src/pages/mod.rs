@@ -27,7 +27,8 @@
 //! it and [`unmapped`](Pages::unmapped) confirms that its mapping is gone.
 //!
 //! Counting: `reserved = sum of memory objects, each once`; `active = live + mapping + pending`;
-//! `mapped = sum of pages`; span = `live + free + mapping + leaving + stale + holes`.
+//! `mapped = sum of pages`; span = `live + free + mapping + leaving + stale + holes`, and what of
+//! paused blocks nothing backs.
 //!
 //! Invariants, all verified by [`check`](Pages::check): see `check.rs`.
 
@@ -41,6 +42,9 @@ mod join;
 #[cfg(test)]
 mod model_tests;
 mod page;
+mod pause;
+#[cfg(test)]
+mod pause_tests;
 mod place;
 mod policy;
 mod ranges;
@@ -57,6 +61,7 @@ pub use blocks::Part;
 pub use check::Broken;
 pub use give_back::{Departure, StaleMapping};
 pub use page::{Backing, ObjectId};
+pub use pause::{Parting, Pausing, Resuming};
 pub use policy::Policy;
 pub use ranges::State;
 pub use reserve::Reservation;
@@ -259,6 +264,8 @@ pub struct Pages {
     /// Number of stale ranges whose unmapping is under way.
     unmapping: usize,
     live: u64,
+    /// Bytes of paused blocks that nothing backs.
+    paused: u64,
     active_peak: u64,
     heat: Heat,
     /// Counts changes, so that an outdated plan is recognised.
@@ -286,6 +293,7 @@ impl Pages {
             stale: std::collections::VecDeque::new(),
             unmapping: 0,
             live: 0,
+            paused: 0,
             active_peak: 0,
             heat: Heat::default(),
             version: 0,
@@ -355,6 +363,9 @@ impl Pages {
     /// [`PagesError::Unknown`], [`PagesError::WrongState`]; nothing has changed then.
     pub fn free(&mut self, block: BlockId, points: &Points, now: u64) -> Result<(), PagesError> {
         let range = self.ranges.table.get(block.0)?;
+        if range.state == State::Paused {
+            return self.free_paused(block, now);
+        }
         if range.state != State::Live {
             return Err(PagesError::WrongState);
         }

@@ -24,6 +24,8 @@ pub enum State {
     Leaving,
     /// The page is mapped elsewhere by now and this mapping still stands.
     Stale,
+    /// A block that keeps its addresses while its pages are given back.
+    Paused,
 }
 
 #[derive(Clone, Debug)]

@@ -106,7 +106,7 @@ impl Paged {
             state: match part.state {
                 State::Hole => PartState::Unbacked,
                 State::Free => PartState::Free,
-                State::Live => PartState::Live,
+                State::Live | State::Paused => PartState::Live,
                 State::Mapping | State::Leaving => PartState::InFlight,
                 State::Stale => PartState::Stale,
             },

@@ -12,6 +12,7 @@ mod loss;
 mod memory;
 mod moves;
 mod paging;
+mod pausing;
 mod reuse;
 mod streams;
 mod views;
@@ -37,6 +38,7 @@ const AREAS: &[&[Clause]] = &[
     errors::CLAUSES,
     books::CLAUSES,
     moves::CLAUSES,
+    pausing::CLAUSES,
     ending::CLAUSES,
 ];
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ash::vk;
 use terrane_core::device::{
@@ -17,6 +18,9 @@ use crate::stream::{Bind, Kept};
 use super::buffers::Buffer;
 use super::object::{Object, Wish};
 use super::space::{Backing, Page, Pages, Space};
+
+/// How long to wait for binds that hold on to address space which was given back.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Memory objects that pages come from, and the address space taken.
 #[derive(Default)]
@@ -78,7 +82,11 @@ impl Shared {
         if bytes > caps.max_space_bytes {
             return Err(DeviceError::TooLarge { bytes, limit: caps.max_space_bytes });
         }
-        let piece = self.pages.piece(bytes, caps.space_bytes)?;
+        let piece = self.pages.piece(bytes, caps.space_bytes).or_else(|_| {
+            // Spaces that were given back stay until the binds that undid them are done.
+            self.streams.drain_binds(DRAIN)?;
+            self.pages.piece(bytes, caps.space_bytes)
+        })?;
         let flags = match self.tuning.unaliased {
             true => SPARSE & !vk::BufferCreateFlags::SPARSE_ALIASED,
             false => SPARSE,
@@ -288,10 +296,13 @@ impl Paging for VulkanDevice {
         }));
         let keep: Kept = noted.iter().map(|pair| Box::new(pair.clone()) as _).collect();
         let result = s.streams.bind(&binds, after, keep);
-        if result.is_err() {
-            s.unnote(ops, &noted);
+        let point = result.inspect_err(|_| s.unnote(ops, &noted))?;
+        s.streams.raise_floor(point);
+        if s.driver.is_own() && s.streams.has_foreign() {
+            // Nobody tells the host program, whose submissions do not pass here.
+            s.streams.drain_binds(DRAIN)?;
         }
-        result.map(Some)
+        Ok(Some(point))
     }
 
     fn unmap(

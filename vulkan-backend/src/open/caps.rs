@@ -88,7 +88,8 @@ pub fn caps(
         compute: true,
         costs: Costs::default(),
     };
-    caps.paging = probe.sparse.filter(|_| paging).and_then(|needs| paged(survey, needs, &caps));
+    caps.paging =
+        probe.sparse.filter(|_| paging).and_then(|needs| paged(driver, survey, needs, &caps));
     Ok(caps)
 }
 
@@ -102,7 +103,7 @@ fn groups([x, y, z]: [u32; 3]) -> [u32; 3] {
 /// work (docs/conformance/h200-vulkan-sparse.json).
 const NVIDIA_SPARSE_BYTES: u64 = 512 << 30;
 
-fn paged(survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {
+fn paged(driver: &Driver, survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {
     let granularity = needs.align.max(1);
     let bit = |(i, class): (u32, &terrane_core::device::Class)| {
         let can = class.kind == MemoryKind::Device && needs.types & (1 << class.native) != 0;
@@ -118,6 +119,7 @@ fn paged(survey: &Survey, needs: Needs, caps: &Caps) -> Option<PagingCaps> {
         granularity,
         whole_objects: false,
         stream_ordered: true,
+        submissions_wait: driver.is_own(),
         space_bytes,
         max_space_bytes,
         max_mappings: u64::MAX,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::Duration;
 
 use ash::vk;
 use terrane_core::device::{DeviceError, Feature, Points, SyncPoint};
@@ -81,6 +82,17 @@ impl Streams {
             };
             queue.locked(submit).unwrap_or(Err(vk::Result::ERROR_UNKNOWN))
         })
+    }
+
+    /// Waits for the binds made so far, at most `time`, and lets go of what they kept alive.
+    pub fn drain_binds(&self, time: Duration) -> Result<(), DeviceError> {
+        let Some(lane) = self.paging() else { return Ok(()) };
+        let last = lane.last();
+        if lane.refresh()? < last {
+            self.wait_any(&[lane.point(last)], time)?;
+            lane.refresh()?;
+        }
+        Ok(())
     }
 
     /// Makes all work submitted from now on wait for a page bind.

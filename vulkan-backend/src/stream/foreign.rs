@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use ash::vk;
 use terrane_core::device::{DeviceError, StreamId, SyncPoint};
@@ -10,6 +12,9 @@ use super::Streams;
 use super::lane::{Kind, Lane};
 use super::queue::Queue;
 use super::timeline::Timeline;
+
+/// How long to wait for binds that a host program's work could overtake.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// A host program's timeline semaphore, to be wrapped as a stream.
 #[derive(Clone)]
@@ -25,12 +30,16 @@ impl Streams {
     /// A stream over a queue that a host program submits to.
     pub fn wrap_queue(&self, queue: Queue) -> Result<StreamId, DeviceError> {
         self.driver.check()?;
+        self.foreign.store(true, Relaxed);
+        self.drain_binds(DRAIN)?;
         Ok(self.add(Kind::HostQueue, Arc::new(queue))?.id)
     }
 
     /// A stream whose values are those of a host program's timeline semaphore.
     pub fn wrap_timeline(&self, wrapped: &WrappedTimeline) -> Result<StreamId, DeviceError> {
         self.driver.check()?;
+        self.foreign.store(true, Relaxed);
+        self.drain_binds(DRAIN)?;
         let owner = wrapped.owner.clone();
         let timeline = Timeline::of_host(&self.driver, wrapped.semaphore, owner);
         let reached = timeline.value()?;
@@ -59,6 +68,11 @@ impl Streams {
         let points = std::mem::take(&mut lane.lock().waits);
         let waits = self.semaphores(&points, None)?;
         Ok(waits.semaphores.into_iter().zip(waits.values).collect())
+    }
+
+    /// Whether a host program submits work of its own to any stream.
+    pub fn has_foreign(&self) -> bool {
+        self.foreign.load(Relaxed)
     }
 
     /// Whether a host program submits work of its own to the stream.

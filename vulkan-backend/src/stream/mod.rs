@@ -12,7 +12,7 @@ mod sync;
 mod timeline;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use terrane_core::device::{DeviceError, StreamId, StreamSpec, SyncPoint};
 
@@ -37,6 +37,8 @@ pub struct Streams {
     paging: Option<Arc<Lane>>,
     /// The page bind that all work submitted from now on has to wait for.
     floor: AtomicU64,
+    /// Whether a host program's queue or timeline was ever wrapped.
+    foreign: AtomicBool,
 }
 
 impl Streams {
@@ -53,6 +55,7 @@ impl Streams {
             lanes: lanes::Lanes::default(),
             paging: None,
             floor: AtomicU64::new(0),
+            foreign: AtomicBool::new(false),
         };
         if let Some(queue) = streams.binding_queue().filter(|_| paging) {
             let queue = Arc::clone(queue);

@@ -2,7 +2,9 @@
 //! commit or undo under it again.
 
 mod give_back;
+pub(super) mod pause;
 mod perform;
+mod resume;
 mod space;
 
 use crate::device::{ClassId, DeviceError, MapOp, MemoryId, Paging, Place, UnmapOp};

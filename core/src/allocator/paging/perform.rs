@@ -43,8 +43,11 @@ impl Inner {
     }
 
     /// A point, unless it is reached already: memory that waits for nothing serves every stream.
-    fn unreached(&self, point: Option<SyncPoint>) -> Result<Points, DeviceError> {
+    pub(super) fn unreached(&self, point: Option<SyncPoint>) -> Result<Points, DeviceError> {
         let Some(point) = point else { return Ok(Points::NONE) };
+        if self.caps().paging.is_some_and(|paging| paging.submissions_wait) {
+            return Ok(Points::NONE);
+        }
         let reached = self.device.reached(point.stream)? >= point.value;
         Ok(if reached { Points::NONE } else { Points::one(point) })
     }

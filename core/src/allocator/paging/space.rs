@@ -140,7 +140,8 @@ impl Inner {
         let (Some(paging), Some(info)) = (caps.paging, caps.class(class)) else { return Ok(None) };
         let Some(granule) = Align::new(paging.granularity) else { return Ok(None) };
         let total = caps.heaps.get(usize::from(info.heap.0)).map_or(0, |heap| heap.total);
-        let most = paging.max_space_bytes.min(paging.space_bytes);
+        // Other classes, other allocators and views on the device need some too.
+        let most = paging.max_space_bytes.min(paging.space_bytes / 2);
         let wanted = total.saturating_mul(8).clamp(granule.get() * 64, most.max(granule.get()));
         let mut bytes = granule.round_down(wanted);
         while bytes >= granule.get() * 8 {

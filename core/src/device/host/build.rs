@@ -122,6 +122,7 @@ impl Host {
                 granularity,
                 whole_objects: false,
                 stream_ordered: false,
+                submissions_wait: true,
                 space_bytes: 1 << 45,
                 max_space_bytes: 1 << 44,
                 max_mappings: mappings / 8 * 3,
