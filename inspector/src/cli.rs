@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use terrane_trace::replay::{Capacity, Policy};
 
@@ -21,7 +22,7 @@ use crate::source::Choice;
     version,
     propagate_version = true,
     max_term_width = 100,
-    args_conflicts_with_subcommands = true
+    subcommand_precedence_over_arg = true
 )]
 pub struct Cli {
     /// No progress bars, no notes: only results and errors.
@@ -198,7 +199,15 @@ fn size(text: &str) -> Result<(u32, u32), String> {
 
 /// Reads the arguments; help, version and bad arguments end the program with the code given.
 pub fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    let parsed = Cli::try_parse().and_then(|cli| {
+        // Said here: clap would take `terrane --quiet explain FILE` for the same mistake.
+        if cli.file.is_some() && cli.command.is_some() {
+            let text = "a file stands before the command: say `terrane COMMAND FILE`";
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(cli)
+    });
+    parsed.map_err(|error| {
         // Nothing is left to do if the terminal is gone.
         let _ = error.print();
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))

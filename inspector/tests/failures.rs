@@ -134,3 +134,46 @@ fn stacks_that_were_taken_are_shown_with_their_cost() {
     let row = rows.iter().find(|row| row["site"].as_str().unwrap().contains("model::layer"));
     assert_eq!(row.unwrap()["blocks"], 2, "{found}");
 }
+
+#[test]
+fn options_for_all_commands_stand_before_the_command_or_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    log(dir, 700, 256);
+    let after = shown(dir, &["explain", "rmm.csv", "--quiet"]);
+    assert_eq!(shown(dir, &["--quiet", "explain", "rmm.csv"]), after);
+    assert_eq!(shown(dir, &["-q", "rmm.csv"]), shown(dir, &["rmm.csv"]));
+    let mut command = Command::cargo_bin("terrane").unwrap();
+    let output = command.current_dir(dir).args(["rmm.csv", "explain"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("terrane explain <FILE>"));
+}
+
+#[test]
+fn commands_look_at_a_part_of_a_recording_where_they_are_asked_to() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let snapshot = "snapshots/unet_multires.oom.pickle.gz";
+    let whole = json(&data, &["explain", snapshot]);
+    // Failures before the last moment: the program survived all of them.
+    let event = whole["fault"]["event"].as_u64().unwrap() - 1;
+    let earlier = json(&data, &["explain", snapshot, "--to", &event.to_string()]);
+    assert_eq!(earlier["failures"], earlier["survived"]["count"]);
+    assert!((1..53).contains(&earlier["failures"].as_u64().unwrap()), "{earlier}");
+    assert_eq!(earlier["fault"]["fatal"], false, "{earlier}");
+    let large = json(&data, &["explain", snapshot, "--min-size", "3GiB"]);
+    assert!(large["chain"]["asked"].as_u64().unwrap() > 3 << 30, "{large}");
+    for args in [&["whatif", "--model", "pytorch"][..], &["tune"]] {
+        let args = [&args[..1], &[snapshot, "--to", "1000"], &args[1..]].concat();
+        let part = json(&data, &args)["peak_reserved"].as_u64().unwrap();
+        assert!(part < 10 << 30, "{args:?}: {part}");
+    }
+    let fit = json(&data, &["fit", snapshot, "--to", "1000"]);
+    assert_eq!(fit["rows"][0]["advice"], "runs as it is", "{fit}");
+    let same = json(&data, &["diff", snapshot, snapshot, "--from", "@step", "--to", "1000"]);
+    assert_eq!(same["sites"].as_array().unwrap().len(), 0, "{same}");
+    let mut command = Command::cargo_bin("terrane").unwrap();
+    let args = ["explain", snapshot, "--min-size", "1000GiB", "--quiet"];
+    let output = command.current_dir(&data).args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("none of 54 failed requests"));
+}

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueHint;
 use terrane_trace::diagnose::{Change, Comparison, compare};
 
-use super::shared::{By, show};
+use super::shared::{By, PartArgs, cut, show};
 use crate::exit::BadInput;
 use crate::text::{Side, Table};
 use crate::{source, units};
@@ -21,6 +21,9 @@ pub struct Args {
     /// The second file: after, or the one that did not.
     #[arg(value_hint = ValueHint::FilePath)]
     pub b: PathBuf,
+    /// The same part of both.
+    #[command(flatten)]
+    pub part: PartArgs,
     /// What makes blocks belong together.
     #[arg(long, value_enum, default_value = "user")]
     pub by: By,
@@ -37,7 +40,8 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
-    let (a, b) = (source::recording(&args.a, quiet)?, source::recording(&args.b, quiet)?);
+    let part_of = |path| cut(source::recording(path, quiet)?, &args.part);
+    let (a, b) = (part_of(&args.a)?, part_of(&args.b)?);
     let compared = compare(&a, &b, args.by.into());
     let compared = compared.ok_or_else(|| {
         let path = if a.histories.is_empty() { &args.a } else { &args.b };

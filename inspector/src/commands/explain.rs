@@ -14,7 +14,7 @@ use terrane_trace::recording::Recording;
 use terrane_trace::snapshot::History;
 
 use super::failure::Failure;
-use super::shared::{FileArgs, bad, bytes, history, open, show};
+use super::shared::{FileArgs, PartArgs, bad, bytes, history, open, show, until_failure};
 use crate::exit::BadInput;
 use crate::text::{Side, Table, counted};
 use crate::units;
@@ -31,6 +31,8 @@ pub struct Args {
     /// Bytes of the whole GPU, where it is known.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub device_total: Option<u64>,
+    #[command(flatten, next_help_heading = "Which failed request: the last of these")]
+    pub part: PartArgs,
 }
 
 /// Longest log that is read.
@@ -44,7 +46,7 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
     if args.file.file == Path::new("-") {
         return message(args);
     }
-    let recording = open(&args.file, quiet)?;
+    let recording = until_failure(open(&args.file, quiet)?, &args.part)?;
     let history = history(&recording, &args.file)?;
     let sidecar = Sidecar::beside(&args.file.file).map_err(BadInput)?;
     let beside = sidecar.as_ref().map(Sidecar::known).unwrap_or_default();

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use terrane_trace::diagnose::{CARDS_GB, Fit, Untracked, fit, settings};
 
-use super::shared::{FileArgs, bad, card, history, open, show, untracked};
+use super::shared::{FileArgs, PartArgs, bad, card, cut, history, open, show, untracked};
 use crate::text::{Side, Table};
 use crate::units;
 
@@ -12,6 +12,8 @@ use crate::units;
 pub struct Args {
     #[command(flatten)]
     pub file: FileArgs,
+    #[command(flatten)]
+    pub part: PartArgs,
     /// Only these cards (24GB); usual ones from 16 to 192 GB unless given.
     #[arg(long, value_name = "GB", value_parser = card)]
     pub card: Vec<u64>,
@@ -25,7 +27,7 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
-    let recording = open(&args.file, quiet)?;
+    let recording = cut(open(&args.file, quiet)?, &args.part)?;
     let history = history(&recording, &args.file)?;
     let cards = if args.card.is_empty() { CARDS_GB.to_vec() } else { args.card.clone() };
     let run = settings(&recording.snapshot);

@@ -11,7 +11,7 @@ use terrane_trace::recording::Recording;
 use terrane_trace::snapshot::History;
 
 use super::failure::Failure;
-use super::shared::{FileArgs, bad, history, open};
+use super::shared::{FileArgs, PartArgs, bad, cut, history, open};
 use crate::exit::BadInput;
 use crate::paint::{self, Row, Section};
 use crate::{picture, progress, text, units};
@@ -21,6 +21,8 @@ use crate::{picture, progress, text, units};
 pub struct Args {
     #[command(flatten)]
     pub file: FileArgs,
+    #[command(flatten)]
+    pub part: PartArgs,
     /// The file to write; the file's name and `.html` unless given.
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -34,7 +36,7 @@ pub struct Args {
 /// # Errors
 /// Bad input; the system's.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
-    let mut recording = open(&args.file, quiet)?;
+    let mut recording = cut(open(&args.file, quiet)?, &args.part)?;
     if args.redact {
         recording.redact();
     }

@@ -16,8 +16,9 @@ use crate::{source, units};
 /// A file and how to print what is found in it.
 #[derive(Clone, Debug, Args)]
 pub struct FileArgs {
-    /// A PyTorch memory snapshot (pickle, torch.save archive or JSON), a recorded workload (CSV),
-    /// an RMM log, or a JSON dump of VMA or D3D12MA; plain, gzip or zstd.
+    /// A PyTorch memory snapshot (pickle, torch.save archive or JSON), a trace of Terrane, a
+    /// recorded workload (CSV), an RMM log, a JSON dump of VMA or D3D12MA, or a report of
+    /// gpu-allocator or wgpu; plain, gzip or zstd.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Print JSON.
@@ -182,6 +183,55 @@ pub fn part(recording: &Recording, history: &History, part: &PartArgs) -> Result
     }
     let part = selection.apply(&recording.snapshot, history).map_err(BadInput)?;
     Ok(Some(part))
+}
+
+/// Leaves only the part of each history that is asked about, and no history without such a part.
+///
+/// # Errors
+/// [`BadInput`] for a part that no history has.
+pub fn cut(mut recording: Recording, asked: &PartArgs) -> Result<Recording> {
+    if asked.is_all() {
+        return Ok(recording);
+    }
+    let mut missing = None;
+    for history in std::mem::take(&mut recording.histories) {
+        match asked.selection().apply(&recording.snapshot, &history) {
+            Ok(part) => recording.histories.push(part),
+            Err(reason) => missing = Some(reason),
+        }
+    }
+    match missing {
+        Some(reason) if recording.histories.is_empty() => Err(BadInput(reason).into()),
+        _ => Ok(recording),
+    }
+}
+
+/// Leaves out the failed requests behind the last one that is asked about.
+///
+/// # Errors
+/// [`BadInput`] when there is no such request.
+pub fn until_failure(mut recording: Recording, asked: &PartArgs) -> Result<Recording> {
+    if asked.is_all() {
+        return Ok(recording);
+    }
+    let mut histories = std::mem::take(&mut recording.histories);
+    let mut missing = None;
+    for history in &mut histories {
+        match asked.selection().last_failure(&recording.snapshot, history) {
+            Ok(last) => history.attempts.truncate(last + 1),
+            Err(reason) => {
+                history.attempts.clear();
+                missing = Some(reason);
+            }
+        }
+    }
+    recording.histories = histories;
+    match missing {
+        Some(reason) if recording.histories.iter().all(|it| it.attempts.is_empty()) => {
+            Err(BadInput(reason).into())
+        }
+        _ => Ok(recording),
+    }
 }
 
 /// Sizes that cannot exist, as bad input.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use terrane_trace::diagnose::{Requests, Tuned, Tuning, Untracked, settings, tune};
 use terrane_trace::replay::Capacity;
 
-use super::shared::{FileArgs, bad, card, history, open, show, untracked, usable};
+use super::shared::{FileArgs, PartArgs, bad, card, cut, history, open, show, untracked, usable};
 use crate::text::{Side, Table};
 use crate::units;
 
@@ -16,6 +16,8 @@ use crate::units;
 pub struct Args {
     #[command(flatten)]
     pub file: FileArgs,
+    #[command(flatten)]
+    pub part: PartArgs,
     /// The most that may be reserved: bytes (24GiB) or times the peak requested (1.05x).
     #[arg(long, value_name = "BYTES|TIMESx", conflicts_with = "card")]
     pub capacity: Option<Capacity>,
@@ -45,7 +47,7 @@ struct Answer {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
-    let recording = open(&args.file, quiet)?;
+    let recording = cut(open(&args.file, quiet)?, &args.part)?;
     let history = history(&recording, &args.file)?;
     let peak = history.trace.figures().peak_requested;
     let usable = args.card.map(|card| usable(card, args.untracked));

@@ -8,7 +8,7 @@ use terrane_trace::model::{ModelSpec, Validation};
 use terrane_trace::replay::{Capacity, Options, Policy};
 use terrane_trace::snapshot::History;
 
-use super::shared::{FileArgs, bad, card, history, open, show, untracked, usable};
+use super::shared::{FileArgs, PartArgs, bad, card, cut, history, open, show, untracked, usable};
 use crate::source;
 use crate::text::{Side, Table};
 use crate::units;
@@ -18,6 +18,8 @@ use crate::units;
 pub struct Args {
     #[command(flatten)]
     pub file: FileArgs,
+    #[command(flatten)]
+    pub part: PartArgs,
     /// An allocator with options: pytorch, pytorch-expandable, bfc, cuda-async, rmm-pool,
     /// rmm-arena, vma or terrane, as in pytorch:max_split_size_mb=128. Give it several times to
     /// compare; all unless given.
@@ -83,7 +85,7 @@ impl FromStr for Allocator {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
-    let recording = open(&args.file, quiet)?;
+    let recording = cut(open(&args.file, quiet)?, &args.part)?;
     let history = history(&recording, &args.file)?;
     let peak = history.trace.figures().peak_requested;
     let (capacity, limit) = match (args.card, args.capacity) {

@@ -114,6 +114,27 @@ impl Selection {
         Ok(part)
     }
 
+    /// Which failed request of a history is the last that is selected: one that lies in the range
+    /// and is as the filters say.
+    ///
+    /// # Errors
+    /// A sentence: an annotation that is not there, or no such request.
+    pub fn last_failure(&self, snapshot: &Snapshot, history: &History) -> Result<usize, String> {
+        let place = |point: &Option<Point>, or: usize| {
+            point.as_ref().map_or(Ok(or), |point| point.events(snapshot, history))
+        };
+        let range = place(&self.from, 0)?..=place(&self.to, usize::MAX)?;
+        let found = history.attempts.iter().rposition(|attempt| {
+            let origin = Origin { address: 0, stack: attempt.stack };
+            range.contains(&attempt.before_event)
+                && self.keeps(snapshot, &origin, attempt.bytes, attempt.stream)
+        });
+        found.ok_or_else(|| {
+            let count = history.attempts.len();
+            format!("none of {count} failed requests is in the range and as the filters say")
+        })
+    }
+
     fn keeps(&self, snapshot: &Snapshot, origin: &Origin, bytes: u64, stream: u32) -> bool {
         let named = |text: &String| {
             let stack = origin.stack.map(|stack| snapshot.stack_lines(stack));
