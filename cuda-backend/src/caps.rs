@@ -160,6 +160,7 @@ pub(crate) fn caps(
         usages: u64::MAX,
         few_large_objects: false,
         prefer_gather: true,
+        gather_within: true,
         paging: paging(details, options, total),
         compute: true,
         costs: MODELLED,

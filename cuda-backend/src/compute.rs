@@ -8,7 +8,7 @@ use terrane_core::device::{
 };
 
 use crate::CudaDevice;
-use crate::driver::{Launch, RawFunction, RawStream};
+use crate::driver::{Launch, RawEvent, RawFunction, RawStream};
 use crate::inner::{Inner, lock};
 use crate::kernels::Kernel;
 use crate::staging::{Home, NEVER_USED, TicketKind, Waiting, store};
@@ -28,6 +28,8 @@ struct Tiles {
     table: Vec<u8>,
     count: u32,
     tiles: u64,
+    /// Groups at most.
+    most: u32,
 }
 
 impl Tiles {
@@ -43,11 +45,16 @@ impl Tiles {
             }
             tiles += bytes.div_ceil(TILE);
         }
-        Ok(Self { table, count, tiles })
+        Ok(Self { table, count, tiles, most: u32::MAX })
+    }
+
+    /// By no more groups than this, at least one.
+    fn within(self, groups: u32) -> Self {
+        Self { most: groups.max(1), ..self }
     }
 
     fn groups(&self, multiprocessors: u32) -> [u32; 3] {
-        let most = multiprocessors.saturating_mul(GROUPS_EACH);
+        let most = multiprocessors.saturating_mul(GROUPS_EACH).min(self.most);
         [u32::try_from(self.tiles).map_or(most, |tiles| tiles.min(most)), 1, 1]
     }
 }
@@ -77,6 +84,7 @@ impl Inner {
         function: impl FnOnce(&Self) -> Result<RawFunction, DeviceError>,
         tiles: &Tiles,
         results: Results,
+        times: Option<[RawEvent; 2]>,
     ) -> Result<(SyncPoint, Option<Ticket>), DeviceError> {
         let stream = self.streams.get(stream)?;
         self.not_captured(&stream)?;
@@ -102,7 +110,8 @@ impl Inner {
             scratch: scratch.address,
             results: result_bytes,
         };
-        let submitted = stream.submit(|raw| self.submit_run(raw, function, tiles, &run));
+        let submitted = stream
+            .submit(|raw| self.between(times, raw, || self.submit_run(raw, function, tiles, &run)));
         self.kernels.count();
         // After a failure a part may have been submitted: what comes later on the stream covers it.
         let point = submitted.or_else(|_| stream.mark()).unwrap_or(NEVER_USED);
@@ -175,6 +184,19 @@ impl Inner {
         rules::copies(ops, 16).map_err(DeviceError::InvalidCall)?;
         let rows = ops.iter().zip(from.into_iter().zip(to));
         Tiles::new(rows.map(|(op, (from, to))| (from, op.bytes, to)))
+    }
+
+    /// Copies by the gather kernel, by no more than so many groups at a time. Pre: entered.
+    pub(crate) fn gather(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        groups: u32,
+        times: Option<[RawEvent; 2]>,
+    ) -> Result<SyncPoint, DeviceError> {
+        let tiles = self.copies(ops)?.within(groups);
+        let function = |inner: &Self| Ok(inner.builtin()?.gather);
+        Ok(self.run(stream, function, &tiles, Results::None, times)?.0)
     }
 
     fn params(&self, bindings: &[Binding], push: &[u8]) -> Result<Vec<u8>, DeviceError> {
@@ -279,21 +301,21 @@ impl Compute for CudaDevice {
         let tiles = self.inner.regions(regions)?;
         let _entered = self.inner.enter()?;
         let function = |inner: &Inner| Ok(inner.builtin()?.fill_pattern);
-        Ok(self.inner.run(stream, function, &tiles, Results::None)?.0)
+        Ok(self.inner.run(stream, function, &tiles, Results::None, None)?.0)
     }
 
     fn verify(&self, stream: StreamId, regions: &[Region]) -> Result<Ticket, DeviceError> {
         let tiles = self.inner.regions(regions)?;
         let _entered = self.inner.enter()?;
         let function = |inner: &Inner| Ok(inner.builtin()?.verify);
-        ticket_of(self.inner.run(stream, function, &tiles, Results::Sums)?)
+        ticket_of(self.inner.run(stream, function, &tiles, Results::Sums, None)?)
     }
 
     fn checksum(&self, stream: StreamId, regions: &[Region]) -> Result<Ticket, DeviceError> {
         let tiles = self.inner.regions(regions)?;
         let _entered = self.inner.enter()?;
         let function = |inner: &Inner| Ok(inner.builtin()?.checksum);
-        ticket_of(self.inner.run(stream, function, &tiles, Results::Sums)?)
+        ticket_of(self.inner.run(stream, function, &tiles, Results::Sums, None)?)
     }
 
     fn take_report(&self, ticket: Ticket) -> Result<Report, DeviceError> {
@@ -303,10 +325,18 @@ impl Compute for CudaDevice {
     }
 
     fn gather(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
-        let tiles = self.inner.copies(ops)?;
         let _entered = self.inner.enter()?;
-        let function = |inner: &Inner| Ok(inner.builtin()?.gather);
-        Ok(self.inner.run(stream, function, &tiles, Results::None)?.0)
+        self.inner.gather(stream, ops, u32::MAX, None)
+    }
+
+    fn gather_within(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        groups: u32,
+    ) -> Result<SyncPoint, DeviceError> {
+        let _entered = self.inner.enter()?;
+        self.inner.gather(stream, ops, groups, None)
     }
 
     fn dispatches(&self) -> u64 {

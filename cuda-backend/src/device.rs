@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use terrane_core::device::{
     Caps, CaptureId, Compute, CopyOp, Device, DeviceError, DeviceInfo, HeapId, HeapUse, HostAccess,
-    Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket, rules,
+    Paging, Place, Plain, PlainSpec, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket,
 };
 
 use crate::caps::{DEVICE_HEAP, Details, HOST_HEAP, caps};
@@ -272,21 +272,8 @@ impl Device for CudaDevice {
     }
 
     fn copy(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
-        let inner = &self.inner;
-        let stream = inner.streams.get(stream)?;
-        let from = inner.spaces.addresses(ops.iter().map(|op| (op.from, op.bytes)))?;
-        let to = inner.spaces.addresses(ops.iter().map(|op| (op.to, op.bytes)))?;
-        rules::copies(ops, 4).map_err(DeviceError::InvalidCall)?;
-        let _entered = inner.enter()?;
-        stream.submit(|raw| {
-            for ((op, from), to) in ops.iter().zip(from).zip(to) {
-                if op.bytes > 0 {
-                    let copied = inner.driver.copy(to, from, op.bytes, raw);
-                    copied.map_err(|fault| inner.fail(fault))?;
-                }
-            }
-            Ok(())
-        })
+        let _entered = self.inner.enter()?;
+        self.inner.copy_between(stream, ops, None)
     }
 
     fn fill(
@@ -321,6 +308,19 @@ impl Device for CudaDevice {
 
     fn take_read(&self, ticket: Ticket) -> Result<Vec<u8>, DeviceError> {
         self.inner.take_ticket(ticket, TicketKind::Read)
+    }
+
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        self.inner.copy_timed(stream, ops, by_kernel)
+    }
+
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        self.inner.take_times(ticket)
     }
 
     fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {

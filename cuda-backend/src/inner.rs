@@ -50,6 +50,7 @@ pub(crate) struct Inner {
     /// An event made at opening: when it is unknown to the driver, the context was destroyed.
     canary: RawEvent,
     next_id: AtomicU64,
+    pub(crate) stamps: Mutex<crate::timing::Stamps>,
 }
 
 /// What opening has found out and made before the parts are put together.
@@ -89,6 +90,7 @@ impl Inner {
             lost: AtomicBool::new(false),
             canary,
             next_id: AtomicU64::new(1),
+            stamps: Mutex::default(),
         }
     }
 
@@ -211,6 +213,7 @@ impl Drop for Inner {
             self.spaces.clear(self);
             self.staging.clear(driver);
             self.kernels.clear(driver);
+            lock(&self.stamps).clear(driver);
             self.streams.clear(driver);
             self.events.clear();
             if let Some(stream) = self.source {

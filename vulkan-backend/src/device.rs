@@ -24,7 +24,7 @@ use crate::memory::views::{self, Views};
 use crate::memory::{budget::Budget, heaps, host, plain};
 use crate::open::caps::{Probe, caps};
 use crate::open::{OpenOptions, Survey, Tuning};
-use crate::stream::{Queue, Streams};
+use crate::stream::{Queue, Stamps, Streams};
 use crate::work::builtin::PendingReport;
 use crate::work::kernels::Kernels;
 use crate::work::pipeline::PipelineCache;
@@ -46,6 +46,7 @@ pub struct Shared {
     pub survey: Survey,
     pub tuning: Tuning,
     pub reads: Tickets<(Vec<Chunk>, u64)>,
+    pub stamps: Tickets<Arc<Stamps>>,
     pub reports: Tickets<PendingReport>,
     pub kernels: Kernels,
     pub streams: Streams,
@@ -89,6 +90,7 @@ impl VulkanDevice {
             info: survey.info.clone(),
             start: Instant::now(),
             reads: Tickets::default(),
+            stamps: Tickets::default(),
             reports: Tickets::default(),
             kernels: Kernels::new(&driver, cache, int64),
             streams: Streams::new(Arc::clone(&driver), queues, caps.paging.is_some())?,
@@ -386,6 +388,20 @@ impl Device for VulkanDevice {
         let s = &self.shared;
         let (chunks, bytes) = s.reads.take(ticket, |point| s.is_reached(point))?;
         Ok(transfer::collect(&chunks, bytes))
+    }
+
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        self.shared.copy_timed(stream, ops, by_kernel)
+    }
+
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        let s = &self.shared;
+        s.stamps.take(ticket, |point| s.is_reached(point))?.times_ns()
     }
 
     fn create_view(&self, place: Place, bytes: u64) -> Result<View, DeviceError> {

@@ -96,6 +96,9 @@ pub struct Config {
     pub idle_compaction: Option<f64>,
     /// The most bytes that one call of [`maintain`](crate::Allocator::maintain) moves.
     pub idle_bytes: u64,
+    /// Workgroups of the gather kernel that copy at a time in the background, where the device can
+    /// keep them to so few; 0 for the copy engine. Each copies some 30 GB/s on a data centre GPU.
+    pub background_groups: u32,
     /// Which moves are checked by checksums.
     pub verify_moves: Verify,
     /// The priority given to segments, 0.0 to 1.0, where the device knows priorities.
@@ -137,6 +140,7 @@ impl Config {
             compact_on_shortage: true,
             idle_compaction: None,
             idle_bytes: 64 * MIB,
+            background_groups: 4,
             verify_moves: Verify::default(),
             priority: 0.5,
             first_generation: 1,

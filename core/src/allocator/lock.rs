@@ -1,8 +1,9 @@
 //! The state's lock, and an instrument that tells how long it was held at most.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::device::Device;
@@ -17,12 +18,24 @@ use super::{Allocator, Inner};
 pub(crate) struct Watch {
     is_on: AtomicBool,
     longest_ns: AtomicU64,
+    /// How often it was held for 2^i nanoseconds and more, but less than twice that.
+    holds: [AtomicU64; 32],
+    /// Where the lock that was held for longest was taken.
+    longest_at: Mutex<Option<&'static Location<'static>>>,
+    /// What tells the time instead of the device.
+    clock: OnceLock<fn() -> u64>,
 }
 
 impl Watch {
+    #[track_caller]
     pub fn start<'a>(&'a self, device: &'a dyn Device) -> Option<Span<'a>> {
         let is_on = self.is_on.load(Ordering::Relaxed);
-        is_on.then(|| Span { watch: self, device, from_ns: device.now_ns() })
+        let at = Location::caller();
+        is_on.then(|| Span { watch: self, device, at, from_ns: self.now_ns(device) })
+    }
+
+    fn now_ns(&self, device: &dyn Device) -> u64 {
+        self.clock.get().map_or_else(|| device.now_ns(), |clock| clock())
     }
 }
 
@@ -30,13 +43,19 @@ impl Watch {
 pub(crate) struct Span<'a> {
     watch: &'a Watch,
     device: &'a dyn Device,
+    at: &'static Location<'static>,
     from_ns: u64,
 }
 
 impl Drop for Span<'_> {
     fn drop(&mut self) {
-        let ns = self.device.now_ns().saturating_sub(self.from_ns);
-        self.watch.longest_ns.fetch_max(ns, Ordering::Relaxed);
+        let ns = self.watch.now_ns(self.device).saturating_sub(self.from_ns);
+        let power = ns.max(1).ilog2().min(31);
+        self.watch.holds[power as usize].fetch_add(1, Ordering::Relaxed);
+        if self.watch.longest_ns.fetch_max(ns, Ordering::Relaxed) < ns {
+            let at = self.watch.longest_at.lock();
+            *at.unwrap_or_else(PoisonError::into_inner) = Some(self.at);
+        }
     }
 }
 
@@ -53,6 +72,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Lets go of the lock until `changed` is told or the time has passed.
+    #[track_caller]
     pub fn wait(self, changed: &Condvar, time: Duration) -> Self {
         let Self { span, guard } = self;
         let restart = span.as_ref().map(|span| (span.watch, span.device));
@@ -80,6 +100,7 @@ impl DerefMut for Locked<'_> {
 impl Inner {
     /// The state, locked at a moment at which the block is not being slid over its own old
     /// place. That lasts as long as a submission of copies takes, never as long as the copies.
+    #[track_caller]
     pub fn lock_still(&self, key: Key) -> Locked<'_> {
         let mut state = self.lock();
         while state.blocks.get(key).is_ok_and(|block| block.has(flag::SLIDING)) {
@@ -94,13 +115,38 @@ impl Inner {
 impl Allocator {
     /// Starts to measure how long the allocator's lock is held, from zero, or stops it.
     pub fn watch_lock(&self, on: bool) {
-        self.inner.watch.longest_ns.store(0, Ordering::Relaxed);
+        let watch = &self.inner.watch;
+        watch.longest_ns.store(0, Ordering::Relaxed);
+        watch.holds.iter().for_each(|holds| holds.store(0, Ordering::Relaxed));
         self.inner.watch.is_on.store(on, Ordering::Relaxed);
     }
 
+    /// Lets another clock, in nanoseconds, tell how long the lock is held: such as one that counts
+    /// what the calling thread computes, where the system takes the processor away from it now
+    /// and then. The first one given stays.
+    pub fn watch_lock_by(&self, clock: fn() -> u64) {
+        // The second one given is left out, as promised.
+        let _ = self.inner.watch.clock.set(clock);
+    }
+
     /// The longest time for which the lock was held since
-    /// [`watch_lock`](Self::watch_lock), in nanoseconds of the device's clock.
+    /// [`watch_lock`](Self::watch_lock), in nanoseconds of the device's clock or of
+    /// [another](Self::watch_lock_by).
     pub fn longest_lock_ns(&self) -> u64 {
         self.inner.watch.longest_ns.load(Ordering::Relaxed)
+    }
+
+    /// How often the lock was held since [`watch_lock`](Self::watch_lock), in all and for at least
+    /// 2^`power` nanoseconds.
+    pub fn lock_holds(&self, power: u32) -> (u64, u64) {
+        let holds = self.inner.watch.holds.iter().map(|holds| holds.load(Ordering::Relaxed));
+        (0_u32..).zip(holds).fold((0, 0), |(all, long), (at, holds)| {
+            (all + holds, if at >= power { long + holds } else { long })
+        })
+    }
+
+    /// Where in Terrane's sources the lock was taken that was held for longest.
+    pub fn longest_lock_at(&self) -> Option<&'static Location<'static>> {
+        *self.inner.watch.longest_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

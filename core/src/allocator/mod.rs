@@ -183,6 +183,7 @@ impl Allocator {
 impl Inner {
     /// The state, locked. A panic under the lock can only come from a bug; the state is then used
     /// as it is, rather than making every later free fail.
+    #[track_caller]
     pub fn lock(&self) -> Locked<'_> {
         let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Locked::new(guard, self.watch.start(&*self.device))

@@ -63,6 +63,9 @@ pub struct Limits {
     /// Whether blocks whose raw handles the program keeps are offered (see
     /// [`Compactor::offers`](crate::Compactor::offers)). Without, they are refused.
     pub offer_raw: bool,
+    /// Whether the device takes the time of the copies, for
+    /// [`PassReport::device_ns`](crate::PassReport::device_ns).
+    pub timed: bool,
 }
 
 impl Limits {
@@ -73,6 +76,7 @@ impl Limits {
         ticks: u64::MAX,
         mode: Mode::Full,
         offer_raw: false,
+        timed: false,
     };
 
     /// The most bytes moved.
@@ -97,6 +101,12 @@ impl Limits {
     #[must_use]
     pub const fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
+    }
+
+    /// Whether the device takes the time of the copies.
+    #[must_use]
+    pub const fn timed(self, timed: bool) -> Self {
+        Self { timed, ..self }
     }
 
     /// Whether blocks whose raw handles the program keeps are offered to it.

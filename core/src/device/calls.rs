@@ -54,6 +54,10 @@ call_kinds! {
     Read = "read",
     /// [`Device::take_read`](super::Device::take_read)
     TakeRead = "take read",
+    /// [`Device::copy_timed`](super::Device::copy_timed)
+    CopyTimed = "copy timed",
+    /// [`Device::take_times`](super::Device::take_times)
+    TakeTimes = "take times",
     /// [`Device::create_view`](super::Device::create_view)
     CreateView = "create view",
     /// [`Device::destroy_view`](super::Device::destroy_view)
@@ -86,6 +90,8 @@ call_kinds! {
     TakeReport = "take report",
     /// [`Compute::gather`](super::Compute::gather)
     Gather = "gather",
+    /// [`Compute::gather_within`](super::Compute::gather_within)
+    GatherWithin = "gather within",
     /// [`HostAccess::view`](super::HostAccess::view)
     HostView = "host view",
     /// [`HostAccess::pointer`](super::HostAccess::pointer)

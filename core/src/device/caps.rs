@@ -159,6 +159,8 @@ pub struct Caps {
     pub few_large_objects: bool,
     /// Whether a gather by kernel was measured faster than the driver's copy.
     pub prefer_gather: bool,
+    /// Whether [`Compute::gather_within`](super::Compute::gather_within) works.
+    pub gather_within: bool,
     /// Present exactly when [`Device::paging`](super::Device::paging) is.
     pub paging: Option<PagingCaps>,
     /// True exactly when [`Device::compute`](super::Device::compute) is present.

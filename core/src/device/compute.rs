@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CopyOp, DeviceError, Place, StreamId, SyncPoint};
+use super::{CopyOp, DeviceError, Feature, Place, StreamId, SyncPoint};
 use crate::device::host::HostKernel;
 
 /// A loaded kernel, named by the backend.
@@ -169,6 +169,22 @@ pub trait Compute {
     /// # Errors
     /// As [`fill_pattern`](Self::fill_pattern).
     fn gather(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError>;
+
+    /// [`gather`](Self::gather) by no more than so many workgroups at a time, at least one, so that
+    /// most of the device is left to others.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather); [`DeviceError::Unsupported`] where
+    /// [`Caps::gather_within`](super::Caps::gather_within) is false.
+    fn gather_within(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        groups: u32,
+    ) -> Result<SyncPoint, DeviceError> {
+        let _ = (stream, ops, groups);
+        Err(DeviceError::Unsupported(Feature::Compute))
+    }
 
     /// Submissions of kernels so far, built-in ones included.
     fn dispatches(&self) -> u64;

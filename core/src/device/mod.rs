@@ -250,6 +250,33 @@ pub trait Device: Send + Sync + 'static {
     /// [`DeviceError::InvalidCall`] when the ticket's point is not reached or was taken.
     fn take_read(&self, ticket: Ticket) -> Result<Vec<u8>, DeviceError>;
 
+    /// [`copy`](Self::copy), or [`Compute::gather`] where `by_kernel` says so, with the device's own
+    /// times of its start and its end. They come by [`take_times`](Self::take_times) once the
+    /// ticket's point is reached, which is the copies' point.
+    ///
+    /// # Errors
+    /// Those of the method that is meant; [`DeviceError::Unsupported`] where the device or the
+    /// stream's queue tells no time.
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        let _ = (stream, ops, by_kernel);
+        Err(DeviceError::Unsupported(Feature::Timestamps))
+    }
+
+    /// Start and end of finished copies in nanoseconds, on a clock that is good for differences
+    /// only; each ticket is taken once.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidCall`] when the ticket's point is not reached or was taken.
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        let _ = ticket;
+        Err(DeviceError::Unsupported(Feature::Timestamps))
+    }
+
     /// The capture that the stream takes part in, if any. Cheap; no driver call where the device
     /// has no capture.
     fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {

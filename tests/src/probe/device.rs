@@ -248,6 +248,19 @@ impl Device for Probe {
         }
     }
 
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        self.inner.copy_timed(stream, ops, by_kernel)
+    }
+
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        self.inner.take_times(ticket)
+    }
+
     fn take_read(&self, ticket: Ticket) -> Result<Vec<u8>, DeviceError> {
         let taken = self.inner.take_read(ticket);
         match (self.flaw, taken) {

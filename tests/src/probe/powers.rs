@@ -187,6 +187,17 @@ impl Compute for Probe {
         self.lenient(stream, self.kernels()?.gather(stream, ops))
     }
 
+    fn gather_within(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        groups: u32,
+    ) -> Result<SyncPoint, DeviceError> {
+        let drops = self.has(Flaw::GatherDropsLast) && ops.len() > 1;
+        let ops = if drops { &ops[..ops.len() - 1] } else { ops };
+        self.lenient(stream, self.kernels()?.gather_within(stream, ops, groups))
+    }
+
     fn dispatches(&self) -> u64 {
         if self.has(Flaw::DispatchesNotCounted) {
             return 0;

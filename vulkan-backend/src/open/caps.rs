@@ -84,6 +84,7 @@ pub fn caps(
         usages: u64::from(usage.as_raw()),
         few_large_objects: true,
         prefer_gather: false,
+        gather_within: false,
         paging: None,
         compute: true,
         costs: Costs::default(),

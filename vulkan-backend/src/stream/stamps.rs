@@ -31,13 +31,23 @@ impl Stamps {
 
     /// Nanoseconds between the two. Pre: the submission is done.
     pub fn elapsed_ns(&self) -> Result<f64, DeviceError> {
+        let ticks = self.ticks()?;
+        Ok((ticks[1].wrapping_sub(ticks[0]) & self.mask) as f64 * self.ns_per_tick)
+    }
+
+    /// Nanoseconds of both on the device's clock. Pre: the submission is done.
+    pub fn times_ns(&self) -> Result<[u64; 2], DeviceError> {
+        Ok(self.ticks()?.map(|ticks| ((ticks & self.mask) as f64 * self.ns_per_tick) as u64))
+    }
+
+    fn ticks(&self) -> Result<[u64; 2], DeviceError> {
         let mut ticks = [0_u64; 2];
         let flags = vk::QueryResultFlags::TYPE_64;
         // SAFETY: the pool has two queries of 64 bits each.
         self.driver.run(Call::GetQueryPoolResults, 0, |d| unsafe {
             d.get_query_pool_results(self.pool, 0, &mut ticks, flags)
         })?;
-        Ok((ticks[1].wrapping_sub(ticks[0]) & self.mask) as f64 * self.ns_per_tick)
+        Ok(ticks)
     }
 }
 

@@ -44,8 +44,19 @@ impl Timing {
 }
 
 impl Shared {
-    /// Submits work between two timestamps.
-    pub fn timed(&self, stream: StreamId, work: Timed<'_>) -> Result<Timing, DeviceError> {
+    /// Copies with the device's times of their start and end.
+    pub fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        let work = if by_kernel { Timed::Gather(ops) } else { Timed::Copy(ops) };
+        let Timing { point, stamps, .. } = self.timed(stream, work)?;
+        Ok(self.stamps.add(point, stamps))
+    }
+
+    fn new_stamps(&self, stream: StreamId) -> Result<Arc<Stamps>, DeviceError> {
         self.driver.check()?;
         let bits = self.streams.live(stream)?.queue.as_ref().map_or(0, |queue| {
             let family = self.survey.families.get(queue.family as usize);
@@ -55,7 +66,12 @@ impl Shared {
             return Err(DeviceError::Unsupported(Feature::Timestamps));
         }
         let period = f64::from(self.survey.limits.timestamp_period);
-        let stamps = Arc::new(Stamps::new(&self.driver, period, bits)?);
+        Ok(Arc::new(Stamps::new(&self.driver, period, bits)?))
+    }
+
+    /// Submits work between two timestamps.
+    pub fn timed(&self, stream: StreamId, work: Timed<'_>) -> Result<Timing, DeviceError> {
+        let stamps = self.new_stamps(stream)?;
         let given = Some(Arc::clone(&stamps));
         let point = match work {
             Timed::Copy(ops) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::compact::{Goal, Leg, Limits, Mode, Why, course, plan};
-use crate::device::View;
+use crate::device::{Ticket, View};
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::point::SyncPoint;
@@ -53,6 +53,8 @@ pub(crate) struct Pass {
     pub report: PassReport,
     /// The point of the last copy.
     pub last: Option<SyncPoint>,
+    /// Batches whose times the device takes.
+    pub timed: Vec<Ticket>,
     /// API objects that turned out not to be needed.
     pub unused_views: Vec<View>,
     goal: Goal,
@@ -195,6 +197,7 @@ impl Inner {
             batch: None,
             report,
             last: None,
+            timed: Vec::new(),
             unused_views: Vec::new(),
             goal,
             targets,
@@ -352,6 +355,7 @@ impl Inner {
             return;
         }
         self.cancel_batch(pass);
+        pass.report.device_ns = self.take_time(pass);
         let start = self.device.now_ns();
         let mut state = self.lock();
         let report = &mut pass.report;

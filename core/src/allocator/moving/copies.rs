@@ -3,7 +3,7 @@
 
 use crate::compact::Mode;
 use crate::device::{CopyOp, Region, Ticket};
-use crate::error::Error;
+use crate::error::{DeviceError, Error};
 use crate::point::{Points, StreamId, SyncPoint};
 
 use super::super::Inner;
@@ -16,6 +16,17 @@ pub(super) struct Copied {
     pub point: SyncPoint,
     /// Checksums of the old and the new places of the moves that are checked.
     pub tickets: Option<(Ticket, Ticket)>,
+}
+
+/// How copies are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// By the driver.
+    Copy,
+    /// By the gather kernel.
+    Gather,
+    /// By no more than so many groups of it at a time.
+    Within(u32),
 }
 
 /// The offsets and sizes that the gather kernel can copy are multiples of this.
@@ -33,8 +44,10 @@ impl Inner {
         waits: &Points,
     ) -> Result<Copied, Failed> {
         let checked: Vec<&Armed> = armed.iter().filter(|it| it.check).collect();
-        // A queue that only copies runs no checksums.
-        let background = pass.limits.mode == Mode::Background && checked.is_empty();
+        // A queue that only copies runs no kernels.
+        let background = pass.limits.mode == Mode::Background
+            && checked.is_empty()
+            && !self.is_gathering_within();
         let stream = self.copy_stream(background).map_err(|error| (error, None))?;
         let failed = |error: Error| (error, Some(stream));
         self.device.wait_on_stream(stream, waits.as_slice()).map_err(|e| failed(e.into()))?;
@@ -58,32 +71,77 @@ impl Inner {
         Ok(Some(self.compute()?.checksum(stream, regions)?))
     }
 
-    /// Submits copies that do not overlap: by kernel where the device is faster that way.
+    /// Submits copies that do not overlap: by kernel where the device is faster that way, or leaves
+    /// more to others.
     pub(super) fn copy_all(
         &self,
         pass: &mut Pass,
         stream: StreamId,
         ops: &[CopyOp],
     ) -> Result<SyncPoint, Error> {
-        pass.report.copied_bytes += ops.iter().map(|op| op.bytes).sum::<u64>();
-        let kernel = self.device.compute().filter(|_| self.is_gathering(pass, ops));
-        let point = match kernel {
-            Some(kernel) => {
-                pass.report.by_kernel += 1;
-                kernel.gather(stream, ops)?
+        let means = self.means(pass, ops);
+        let point = match means {
+            Means::Gather | Means::Copy if pass.limits.timed => {
+                let by_kernel = means == Means::Gather;
+                match self.device.copy_timed(stream, ops, by_kernel) {
+                    Ok(ticket) => {
+                        pass.timed.push(ticket);
+                        ticket.point
+                    }
+                    Err(DeviceError::Unsupported(_)) => self.copy_plainly(stream, ops, means)?,
+                    Err(error) => return Err(error.into()),
+                }
             }
-            None => self.device.copy(stream, ops)?,
+            _ => self.copy_plainly(stream, ops, means)?,
         };
+        pass.report.copied_bytes += ops.iter().map(|op| op.bytes).sum::<u64>();
+        pass.report.by_kernel += u64::from(means != Means::Copy);
         pass.report.submissions += 1;
         Ok(point)
     }
 
-    /// Whether the gather kernel is to copy: it can, and it was measured to be the faster.
-    fn is_gathering(&self, pass: &Pass, ops: &[CopyOp]) -> bool {
+    fn copy_plainly(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        means: Means,
+    ) -> Result<SyncPoint, Error> {
+        Ok(match means {
+            Means::Copy => self.device.copy(stream, ops)?,
+            Means::Gather => self.compute()?.gather(stream, ops)?,
+            Means::Within(groups) => self.compute()?.gather_within(stream, ops, groups)?,
+        })
+    }
+
+    fn means(&self, pass: &Pass, ops: &[CopyOp]) -> Means {
         let fits = |op: &CopyOp| {
             [op.from.offset, op.to.offset, op.bytes].iter().all(|n| n.is_multiple_of(GATHER_UNIT))
         };
-        self.caps().prefer_gather && pass.limits.mode == Mode::Full && ops.iter().all(fits)
+        if !self.caps().compute || !ops.iter().all(fits) {
+            return Means::Copy;
+        }
+        match pass.limits.mode {
+            Mode::Full if self.caps().prefer_gather => Means::Gather,
+            Mode::Background if self.is_gathering_within() => {
+                Means::Within(self.config.background_groups)
+            }
+            Mode::Full | Mode::Background => Means::Copy,
+        }
+    }
+
+    /// Whether passes in the background copy by a few groups of the gather kernel.
+    fn is_gathering_within(&self) -> bool {
+        self.caps().gather_within && self.config.background_groups > 0
+    }
+
+    /// Nanoseconds from the start of the first copy to the end of the last, on the device's clock.
+    pub(super) fn take_time(&self, pass: &mut Pass) -> Option<u64> {
+        let times = pass.timed.drain(..).map(|ticket| self.device.take_times(ticket).ok());
+        // All are taken, so that the device keeps none.
+        let times: Vec<Option<[u64; 2]>> = times.collect();
+        let times = times.into_iter().collect::<Option<Vec<[u64; 2]>>>()?;
+        let (first, last) = (times.iter().map(|t| t[0]).min()?, times.iter().map(|t| t[1]).max()?);
+        Some(last.saturating_sub(first))
     }
 }
 

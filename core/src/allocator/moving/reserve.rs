@@ -1,6 +1,6 @@
 //! Reserving: the planned places are really taken, so that nobody else can have them.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::compact::{Chain, Leg, Move, PoolView, Slide, What, Why};
 use crate::device::View;
@@ -94,8 +94,10 @@ impl Inner {
     ) -> Batch {
         let ground = Ground { view, segments };
         let mut batch = Batch { apart: Vec::with_capacity(plan.moves.len()), chain: None };
-        // The last range taken in each free part: the next place there lies behind it.
-        let mut behind = FxHashMap::default();
+        // The last range taken in each free part: the next place there lies behind it. Large enough
+        // from the start, since it is filled with the lock held.
+        let mut behind =
+            FxHashMap::with_capacity_and_hasher(plan.moves.len(), FxBuildHasher::default());
         for moves in plan.moves.chunks(SLICE) {
             let mut state = self.lock();
             for it in moves {

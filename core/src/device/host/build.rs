@@ -118,6 +118,7 @@ impl Host {
             usages: u64::MAX,
             few_large_objects: false,
             prefer_gather: false,
+            gather_within: false,
             paging: Some(PagingCaps {
                 granularity,
                 whole_objects: false,

@@ -143,6 +143,32 @@ impl Device for HostDevice {
         }
     }
 
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        valid(rules::copies(ops, if by_kernel { 16 } else { 4 }))?;
+        let ranges = ops.iter().flat_map(|op| [(op.from, op.bytes), (op.to, op.bytes)]);
+        let ticket = self.shared.submit_ticket(stream, ranges, |spans| {
+            let pairs = spans.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+            Ok(Work::copy(pairs).timed(self.shared.started))
+        })?;
+        if by_kernel {
+            self.count();
+        }
+        Ok(ticket)
+    }
+
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        let held = self.shared.streams()?.take(ticket, |held| matches!(held, Held::Times(_)))?;
+        match held {
+            Held::Times(times) => Ok(times),
+            _ => Err(DeviceError::InvalidCall("the ticket is of no timed copies")),
+        }
+    }
+
     fn paging(&self) -> Option<&dyn Paging> {
         Some(self)
     }

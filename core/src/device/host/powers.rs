@@ -83,7 +83,7 @@ fn ranges(regions: &[Region]) -> impl Iterator<Item = (Place, u64)> {
 }
 
 impl HostDevice {
-    fn count(&self) {
+    pub(super) fn count(&self) {
         self.shared.dispatches.fetch_add(1, Ordering::Relaxed);
     }
 

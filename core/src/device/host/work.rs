@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use super::scan::{self, Buffer, WORDS};
 use super::span::Span;
@@ -38,7 +39,7 @@ pub(super) enum Scan {
 }
 
 pub(super) enum Work {
-    Copy(Vec<(Span, Span)>),
+    Copy { pieces: Vec<(Span, Span)>, times: Option<Times> },
     Fill { pieces: Vec<Span>, word: u32 },
     Write { to: Span, data: Vec<u8> },
     Read { from: Span, into: Mutex<Vec<u8>> },
@@ -46,11 +47,36 @@ pub(super) enum Work {
     Kernel { kernel: HostKernel, bindings: Vec<(Span, Access)>, push: Vec<u8>, groups: [u32; 3] },
 }
 
+/// When the first piece was begun and the last was done.
+pub(super) struct Times {
+    since: Instant,
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Times {
+    const fn since(since: Instant) -> Self {
+        Self { since, first: AtomicU64::new(u64::MAX), last: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        let ns = self.since.elapsed().as_nanos() as u64;
+        self.first.fetch_min(ns, Ordering::Relaxed);
+        self.last.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    fn taken(&self) -> [u64; 2] {
+        let last = self.last.load(Ordering::Relaxed);
+        [self.first.load(Ordering::Relaxed).min(last), last]
+    }
+}
+
 /// A result that a ticket stands for.
 pub(super) enum Held {
     Coming,
     Bytes(Vec<u8>),
     Report(Vec<u64>),
+    Times([u64; 2]),
     /// A kernel of the stream failed before.
     Failed,
 }
@@ -69,7 +95,15 @@ impl Work {
             let cut = cut(from).zip(cut(to)).map(|((_, from), (_, to))| (from, to));
             pieces.extend(cut);
         }
-        Self::Copy(pieces)
+        Self::Copy { pieces, times: None }
+    }
+
+    /// Copies whose start and end are noted, in nanoseconds since a moment.
+    pub(super) fn timed(self, since: Instant) -> Self {
+        match self {
+            Self::Copy { pieces, .. } => Self::Copy { pieces, times: Some(Times::since(since)) },
+            other => other,
+        }
     }
 
     pub(super) fn fill(span: Span, word: u32) -> Self {
@@ -99,7 +133,7 @@ impl Work {
     /// Where chunks begin and end: in pieces, parts or groups.
     pub(super) fn chunks(&self, workers: usize) -> Vec<Range<u64>> {
         match self {
-            Self::Copy(pieces) => by_bytes(pieces.iter().map(|(from, _)| from.len())),
+            Self::Copy { pieces, .. } => by_bytes(pieces.iter().map(|(from, _)| from.len())),
             Self::Fill { pieces, .. } => by_bytes(pieces.iter().map(Span::len)),
             Self::Scan { parts, .. } => by_bytes(parts.iter().map(|part| part.span.len())),
             Self::Write { .. } | Self::Read { .. } => std::iter::once(0..1).collect(),
@@ -116,7 +150,11 @@ impl Work {
     pub(super) fn run(&self, chunk: Range<u64>) -> bool {
         let range = chunk.start as usize..chunk.end as usize;
         match self {
-            Self::Copy(pieces) => pieces[range].iter().for_each(|(from, to)| from.copy_to(to)),
+            Self::Copy { pieces, times } => {
+                times.iter().for_each(Times::note);
+                pieces[range].iter().for_each(|(from, to)| from.copy_to(to));
+                times.iter().for_each(Times::note);
+            }
             Self::Fill { pieces, word } => pieces[range].iter().for_each(|p| fill(p, *word)),
             Self::Write { to, data } => to.write(data),
             Self::Read { from, into } => {
@@ -142,6 +180,7 @@ impl Work {
                 let mut bytes = into.lock().unwrap_or_else(PoisonError::into_inner);
                 Some(Held::Bytes(std::mem::take(&mut *bytes)))
             }
+            Self::Copy { times: Some(times), .. } => Some(Held::Times(times.taken())),
             Self::Scan { what: Scan::Verify, sums, .. } => {
                 let wrong = sums.iter().map(|sum| sum.wrong.load(Ordering::Relaxed));
                 Some(Held::Report(wrong.collect()))

@@ -240,6 +240,7 @@ fn base_caps(device_bytes: u64) -> Caps {
         usages: u64::MAX,
         few_large_objects: false,
         prefer_gather: false,
+        gather_within: false,
         paging: None,
         compute: false,
         costs: Costs::default(),

@@ -222,6 +222,20 @@ impl<H: Hook> Device for Wrapped<H> {
         self.pass(Ask::of(CallKind::TakeRead), |device| device.take_read(ticket))
     }
 
+    fn copy_timed(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        by_kernel: bool,
+    ) -> Result<Ticket, DeviceError> {
+        let ask = copies(CallKind::CopyTimed, stream, ops);
+        self.pass(ask, |device| device.copy_timed(stream, ops, by_kernel))
+    }
+
+    fn take_times(&self, ticket: Ticket) -> Result<[u64; 2], DeviceError> {
+        self.pass(Ask::of(CallKind::TakeTimes), |device| device.take_times(ticket))
+    }
+
     fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {
         self.inner.capture_of(stream)
     }
@@ -349,6 +363,16 @@ impl<H: Hook> Compute for Wrapped<H> {
     fn gather(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
         let ask = copies(CallKind::Gather, stream, ops);
         self.pass(ask, |device| compute(device)?.gather(stream, ops))
+    }
+
+    fn gather_within(
+        &self,
+        stream: StreamId,
+        ops: &[CopyOp],
+        groups: u32,
+    ) -> Result<SyncPoint, DeviceError> {
+        let ask = copies(CallKind::GatherWithin, stream, ops);
+        self.pass(ask, |device| compute(device)?.gather_within(stream, ops, groups))
     }
 
     fn dispatches(&self) -> u64 {
