@@ -1,6 +1,8 @@
 //! The built-in kernels.
 
-use terrane_core::device::{CopyOp, Place, Region, StreamId, pattern};
+use terrane_core::device::{
+    CopyOp, DeviceError, Feature, Place, Region, SpaceId, StreamId, pattern,
+};
 
 use super::device;
 use super::memory::start;
@@ -256,6 +258,40 @@ fn gather(rig: &Rig) -> Outcome {
         expected[t..t + 1024].copy_from_slice(&source[f..f + 1024]);
     }
     ensure!(rig.fetch(stream, start(to), 256 << 10)? == expected, "200 ranges went wrong");
+    gather_otherwise(rig, stream, &many, (to.space, &source))
+}
+
+/// The same ranges by a few groups at a time, and with times, where the device can: their bytes,
+/// and times that do not run backwards.
+fn gather_otherwise(
+    rig: &Rig,
+    stream: StreamId,
+    ops: &[CopyOp],
+    (space, source): (SpaceId, &[u8]),
+) -> Outcome {
+    let (to, bytes) = (at(space, 0), source.len() as u64);
+    let mut expected = vec![0x55_u8; source.len()];
+    for op in ops {
+        let (f, t, n) = (op.from.offset as usize, op.to.offset as usize, op.bytes as usize);
+        expected[t..t + n].copy_from_slice(&source[f..f + n]);
+    }
+    for groups in [1, 3].into_iter().filter(|_| rig.device().caps().gather_within) {
+        rig.device().fill(stream, to, bytes, 0x5555_5555)?;
+        rig.compute()?.gather_within(stream, ops, groups)?;
+        ensure!(rig.fetch(stream, to, bytes)? == expected, "by {groups} groups");
+    }
+    for by_kernel in [true, false] {
+        rig.device().fill(stream, to, bytes, 0x5555_5555)?;
+        let ticket = match rig.device().copy_timed(stream, ops, by_kernel) {
+            Err(DeviceError::Unsupported(Feature::Timestamps)) => return Ok(()),
+            ticket => ticket?,
+        };
+        rig.wait(ticket.point)?;
+        let [from, end] = rig.device().take_times(ticket)?;
+        ensure!(from <= end, "copies end {} ns before they start", from - end);
+        ensure!(rig.fetch(stream, to, bytes)? == expected, "timed, by kernel: {by_kernel}");
+        refused(&rig.device().take_times(ticket), "times taken twice")?;
+    }
     Ok(())
 }
 
