@@ -250,8 +250,8 @@ pub trait Device: Send + Sync + 'static {
     /// [`DeviceError::InvalidCall`] when the ticket's point is not reached or was taken.
     fn take_read(&self, ticket: Ticket) -> Result<Vec<u8>, DeviceError>;
 
-    /// [`copy`](Self::copy), or [`Compute::gather`] where `by_kernel` says so, with the device's own
-    /// times of its start and its end. They come by [`take_times`](Self::take_times) once the
+    /// [`copy`](Self::copy), or [`Compute::gather`] where `by_kernel` says so, with the device's
+    /// own times of its start and its end. They come by [`take_times`](Self::take_times) once the
     /// ticket's point is reached, which is the copies' point.
     ///
     /// # Errors

@@ -10,12 +10,12 @@ use super::node::{NodeId, State};
 use super::{Join, Ranges, SegmentId};
 
 /// Nodes that a search for a given place passes at most: it is made with the lock held.
-pub const STEPS_MAX: usize = 64;
+const STEPS_MAX: usize = 64;
 
 impl Ranges {
     /// Free bytes at exactly `offset`, looked for from `after` (a taken node before it, or the
     /// start of the segment) over taken nodes up to there. `None` when they are not all free, and
-    /// when more than [`STEPS_MAX`] nodes lie between.
+    /// when more than 64 nodes lie between: the lock is held meanwhile.
     pub fn room_at(
         &self,
         segment: SegmentId,

@@ -49,8 +49,8 @@ pub struct PassReport {
     pub commit_ns: u64,
     /// Time from the start of the pass to its end.
     pub total_ns: u64,
-    /// Time on the device's own clock from the start of the first copy to the end of the last, where
-    /// [`Limits::timed`](crate::compact::Limits::timed) asked for it and the device tells.
+    /// Time on the device's own clock from the start of the first copy to the end of the last,
+    /// where [`Limits::timed`](crate::compact::Limits::timed) asked for it and the device tells.
     pub device_ns: Option<u64>,
     /// External fragmentation before and after.
     pub fragmentation: (f64, f64),

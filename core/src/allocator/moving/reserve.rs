@@ -96,8 +96,7 @@ impl Inner {
         let mut batch = Batch { apart: Vec::with_capacity(plan.moves.len()), chain: None };
         // The last range taken in each free part: the next place there lies behind it. Large enough
         // from the start, since it is filled with the lock held.
-        let mut behind =
-            FxHashMap::with_capacity_and_hasher(plan.moves.len(), FxBuildHasher::default());
+        let mut behind = FxHashMap::with_capacity_and_hasher(plan.moves.len(), FxBuildHasher);
         for moves in plan.moves.chunks(SLICE) {
             let mut state = self.lock();
             for it in moves {
