@@ -76,6 +76,7 @@ impl Points {
     }
 
     /// The points, ordered by stream.
+    #[inline]
     pub fn as_slice(&self) -> &[SyncPoint] {
         match &self.0 {
             Repr::None => &[],
@@ -130,7 +131,14 @@ impl Points {
     }
 
     /// Adds all points of `other`.
+    #[inline]
     pub fn merge(&mut self, other: &Self) {
+        if !other.is_empty() {
+            self.merge_some(other);
+        }
+    }
+
+    fn merge_some(&mut self, other: &Self) {
         for point in other.iter() {
             self.insert(point);
         }
@@ -159,7 +167,13 @@ impl Points {
 
     /// The points that a request on `stream` has to wait for: all but its own stream's.
     #[must_use]
+    #[inline]
     pub fn without(&self, stream: StreamId) -> Self {
+        match &self.0 {
+            Repr::None => return Self::NONE,
+            Repr::One(point) if point.stream == stream => return Self::NONE,
+            _ => {}
+        }
         let mut rest = self.clone();
         rest.retain(|point| point.stream != stream);
         rest

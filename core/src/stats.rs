@@ -71,23 +71,59 @@ pub struct Usage {
     pub allocated: Counter,
 }
 
-impl Usage {
-    pub(crate) fn alloc(&mut self, requested: u64, allocated: u64) {
-        self.blocks.add(1);
-        self.requested.add(requested);
-        self.allocated.add(allocated);
-    }
+/// Four quantities that change together, as the allocator keeps them: what a [`Usage`] has, and
+/// active bytes. What was ever added follows from what is there and what was taken away.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    current: Amounts,
+    peak: Amounts,
+    freed: Amounts,
+}
 
-    pub(crate) fn free(&mut self, requested: u64, allocated: u64) {
-        self.blocks.sub(1);
-        self.requested.sub(requested);
-        self.allocated.sub(allocated);
-    }
+/// Blocks, bytes requested, bytes allocated, bytes active.
+pub(crate) type Amounts = [u64; 4];
 
-    pub(crate) fn reset_peaks(&mut self) {
-        for counter in [&mut self.blocks, &mut self.requested, &mut self.allocated] {
-            counter.reset_peak();
+impl Tally {
+    #[inline(always)]
+    pub fn add(&mut self, amounts: Amounts) {
+        for (at, amount) in amounts.into_iter().enumerate() {
+            self.current[at] += amount;
+            // Mostly not: a comparison is cheaper than a store.
+            if self.current[at] > self.peak[at] {
+                self.peak[at] = self.current[at];
+            }
         }
+    }
+
+    #[inline(always)]
+    pub fn sub(&mut self, amounts: Amounts) {
+        for (at, amount) in amounts.into_iter().enumerate() {
+            debug_assert!(self.current[at] >= amount, "a counter would fall below zero");
+            self.current[at] = self.current[at].wrapping_sub(amount);
+            self.freed[at] += amount;
+        }
+    }
+
+    const fn counter(&self, at: usize) -> Counter {
+        let (current, freed) = (self.current[at], self.freed[at]);
+        Counter { current, peak: self.peak[at], allocated: current + freed, freed }
+    }
+
+    /// Bytes allocated now.
+    pub const fn allocated(&self) -> u64 {
+        self.current[2]
+    }
+
+    pub const fn usage(&self) -> Usage {
+        Usage { blocks: self.counter(0), requested: self.counter(1), allocated: self.counter(2) }
+    }
+
+    pub const fn active(&self) -> Counter {
+        self.counter(3)
+    }
+
+    pub const fn reset_peaks(&mut self) {
+        self.peak = self.current;
     }
 }
 

@@ -22,8 +22,12 @@ use crate::stream::Stream;
 
 impl Inner {
     pub(crate) fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {
+        // One load where there is nothing to find: every request asks.
+        if !self.options.capture || !self.streams.any_shared() {
+            return None;
+        }
         let stream = self.streams.get(stream).ok()?;
-        if !self.options.capture || !stream.is_shared() {
+        if !stream.is_shared() {
             return None;
         }
         let _entered = self.enter().ok()?;

@@ -3,16 +3,18 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::device::ClassId;
 use crate::error::{DeviceError, Error, Feature};
 use crate::event::{Event, EventKind, Why};
-use crate::point::Points;
-use crate::pool::{Grabbed, PoolKey, Room};
+use crate::point::{Points, SyncPoint};
+use crate::pool::{Grabbed, PoolKey, Room, Spot};
 use crate::request::{Layout, Request, Tag};
 use crate::units::Align;
 
 use super::config::{Scrub, allowed_classes};
 use super::handle::{Allocation, Handle};
-use super::state::{Block, State, flag};
+use super::shelf::Noted;
+use super::state::{Block, State, flag, kind_index};
 use super::{Allocator, Inner};
 
 /// A request on its way, with what was worked out about it.
@@ -69,32 +71,65 @@ impl Inner {
         request: &Request<'_>,
         site: &'static Location<'static>,
     ) -> Result<Allocation, Error> {
-        let guarded = request.dedicated(true);
-        let request = if self.config.guard { &guarded } else { request };
+        if self.config.guard {
+            return self.alloc_guarded(request, site);
+        }
+        let asked = self.ask(request, site)?;
+        match self.hit(&asked)? {
+            Some(allocation) => self.finish(&asked, allocation),
+            None => self.alloc_missed(&asked),
+        }
+    }
+
+    #[cold]
+    fn alloc_missed(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
+        let allocation = self.climb(asked)?;
+        self.finish(asked, allocation)
+    }
+
+    #[cold]
+    fn alloc_guarded(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<Allocation, Error> {
+        let request = request.dedicated(true);
+        let asked = self.ask(&request, site)?;
+        self.release_freed()?;
+        match self.hit(&asked)? {
+            Some(allocation) => self.finish(&asked, allocation),
+            None => self.alloc_missed(&asked),
+        }
+    }
+
+    /// Works out what a request comes to.
+    #[inline(always)]
+    fn ask<'a>(
+        &self,
+        request: &'a Request<'a>,
+        site: &'static Location<'static>,
+    ) -> Result<Asked<'a>, Error> {
         let graph = self.graph_of(request.stream)?;
         let paged = self.paged_classes(request.dedicated, request.exportable, graph.is_some());
         let layout = self.layout(request, paged)?;
-        let small_max = self.config.small_max;
-        let asked = Asked { request, layout, site, graph, paged, small_max };
-        if self.config.guard {
-            self.release_freed()?;
-        }
-        if let Some(allocation) = self.hit(&asked)? {
-            return self.finish(&asked, allocation);
-        }
-        let allocation = self.climb(&asked)?;
-        self.finish(&asked, allocation)
+        Ok(Asked { request, layout, site, graph, paged, small_max: self.config.small_max })
     }
 
+    #[inline(always)]
     fn layout(&self, request: &Request<'_>, paged: u32) -> Result<Layout, Error> {
         let caps = self.caps();
-        if caps.classes_of(request.kind).next().is_none() {
+        if self.classes[kind_index(request.kind)] == 0 {
             return Err(Error::NoSuchKind(request.kind));
         }
         if request.usage & !caps.usages != 0 {
             return Err(DeviceError::Unsupported(Feature::Usage).into());
         }
-        let mut layout = request.layout(caps.binding_align, self.longest(request, paged))?;
+        let longest = if request.bytes <= caps.max_plain_bytes {
+            caps.max_plain_bytes
+        } else {
+            self.longest(request, paged)
+        };
+        let mut layout = request.layout(caps.binding_align, longest)?;
         if request.dedicated
             && let Some(granularity) = Align::new(caps.plain_granularity)
         {
@@ -108,12 +143,9 @@ impl Inner {
         Ok(layout)
     }
 
-    /// The longest block that the request may have: a plain segment's length, or a paged one's.
+    /// The longest block that a request for more than a plain segment may have.
     fn longest(&self, request: &Request<'_>, paged: u32) -> u64 {
         let caps = self.caps();
-        if request.bytes <= caps.max_plain_bytes {
-            return caps.max_plain_bytes;
-        }
         let mut allowed = allowed_classes(caps, &self.config, request);
         let pageable = allowed.find(|class| class.0 < 32 && paged >> class.0 & 1 == 1);
         let heap = pageable.and_then(|id| caps.heaps.get(usize::from(caps.class(id)?.heap.0)));
@@ -125,23 +157,72 @@ impl Inner {
         }
     }
 
+    /// The classes that a request may use, by bit, the first one lowest.
+    #[inline(always)]
+    const fn allowed(&self, request: &Request<'_>) -> u32 {
+        let bits = self.classes[kind_index(request.kind)] & request.classes;
+        if self.config.fall_back { bits } else { bits & bits.wrapping_neg() }
+    }
+
     /// The short way: a hole that the stream may use at once.
+    #[inline(always)]
     fn hit(&self, asked: &Asked<'_>) -> Result<Option<Allocation>, Error> {
-        let mut state = self.lock();
+        let mut state = self.lock_shelved();
         state.clock.tick(&*self.device);
         state.check_tag_limit(asked.request.tag, asked.layout.bytes)?;
         if asked.request.dedicated {
             return Ok(None);
         }
-        match self.take_ready(&mut state, asked) {
-            Some(taken) => self.commit(&mut state, asked, taken).map(Some),
-            None => Ok(None),
+        if let Some((pool, spot, value)) = self.find_shelved(&state, asked) {
+            let why = state.take_shelved((pool, spot), asked, value);
+            let made = self.register(&mut state, asked, (pool, spot, why), Points::NONE);
+            if let Ok(allocation) = &made {
+                state.shelf.take(allocation.handle.key);
+            }
+            return made.map(Some);
         }
+        self.hit_indexed(&mut state, asked)
     }
 
-    /// Takes a hole that needs no wait, in the first class that has one.
+    /// The pool, the range and the last use of a shelved block whose place the request is to have.
+    #[inline(always)]
+    fn find_shelved(&self, state: &State, asked: &Asked<'_>) -> Option<(u16, Spot, u64)> {
+        let first = ClassId(self.allowed(asked.request).trailing_zeros() as u8);
+        let Layout { bytes, align } = asked.layout;
+        let block = state.shelf.find(asked.key(first), bytes, align, asked.request.stream)?;
+        Some((block.pool, block.spot, block.value))
+    }
+
+    fn hit_indexed(
+        &self,
+        state: &mut State,
+        asked: &Asked<'_>,
+    ) -> Result<Option<Allocation>, Error> {
+        state.clear_shelf();
+        let Some(taken) = self.take_ready(state, asked) else { return Ok(None) };
+        let (pool, spot) = (taken.pool, taken.range.spot);
+        let allocation = self.commit(state, asked, taken)?;
+        let Layout { bytes, align } = asked.layout;
+        state.shelf.note(Noted {
+            block: allocation.handle.key,
+            pool,
+            key: state.pools[usize::from(pool)].key,
+            spot,
+            stream: asked.request.stream,
+            bytes,
+            align,
+            value: 0,
+            freed: state.now(),
+        });
+        Ok(Some(allocation))
+    }
+
+    /// Takes a hole that needs no wait, in the first class that has one. Pre: nothing is shelved.
     pub(super) fn take_ready(&self, state: &mut State, asked: &Asked<'_>) -> Option<Taken> {
-        for class in allowed_classes(self.caps(), &self.config, asked.request) {
+        let mut classes = self.allowed(asked.request);
+        while classes != 0 {
+            let class = ClassId(classes.trailing_zeros() as u8);
+            classes &= classes - 1;
             let Some(&number) = state.by_key.get(&asked.key(class)) else { continue };
             if let Some(taken) = state.take_page_hole(number, asked) {
                 return Some(taken);
@@ -155,30 +236,45 @@ impl Inner {
         None
     }
 
-    /// Makes a block of a taken range: gives it a handle, counts it, writes the event.
+    /// Makes a block of a taken range.
     pub(super) fn commit(
         &self,
         state: &mut State,
         asked: &Asked<'_>,
         taken: Taken,
     ) -> Result<Allocation, Error> {
-        let Taken { pool: number, range: Grabbed { spot, points, pending }, why } = taken;
-        let request = asked.request;
-        let bytes = asked.layout.bytes;
-        let kind = state.pools[usize::from(number)].kind;
-        let foreign = state.foreign.is_foreign(request.stream, &*self.device);
+        let Taken { pool, range: Grabbed { spot, points, pending }, why } = taken;
         if pending > 0 {
             // They are active already, and are counted once more as the block's.
-            state.count_done(kind, pending);
+            state.count_done(state.pools[usize::from(pool)].kind, pending);
         }
-        let waits = points.without(request.stream);
+        let waits = points.without(asked.request.stream);
+        self.register(state, asked, (pool, spot, why), waits)
+    }
+
+    /// Gives a taken range a handle, counts the block, writes the event.
+    // A part of its callers: on the way that most requests take, moving the result from function
+    // to function would cost more than making it.
+    #[inline(always)]
+    fn register(
+        &self,
+        state: &mut State,
+        asked: &Asked<'_>,
+        taken: (u16, Spot, Why),
+        waits: Points,
+    ) -> Result<Allocation, Error> {
+        let (number, spot, why) = taken;
+        let request = asked.request;
+        let bytes = asked.layout.bytes;
+        let foreign = state.foreign.is_foreign(request.stream, &*self.device);
         let pad = u32::try_from(bytes - request.bytes).unwrap_or(u32::MAX);
+        let site = state.site(asked.site);
         let block = Block {
             spot,
             pad,
             born_ms: state.clock.ms(),
             name: state.name(request.name),
-            site: state.site(asked.site),
+            site,
             stream: request.stream,
             pool: number,
             tag: request.tag,
@@ -191,23 +287,35 @@ impl Inner {
             return Err(Error::TableFull);
         };
         let pool = &mut state.pools[usize::from(number)];
-        pool.set_owner(spot, key.index());
-        let (class, offset, space) =
-            (pool.key.class.0, pool.offset(spot), pool.place(spot).space.0);
+        let (kind, class) = (pool.kind, pool.key.class.0);
+        let place = pool.own(spot, key.index());
         if !waits.is_empty() {
             state.waits.insert(key.index(), waits.clone());
             state.counters.waits += 1;
         }
         state.count_alloc(kind, request.tag, request.bytes, bytes);
         let event = Event::new(EventKind::Alloc).handle(key.to_bits());
-        let event = event.a(request.bytes).b(bytes).c(offset).within(space);
+        let event = event.a(request.bytes).b(bytes).c(place.offset).within(place.space.0);
         let event = event.why(why).of(class, request.tag.0);
-        state.event(event.on(request.stream.0, block.site));
+        state.event(event.on(request.stream.0, site));
         Ok(Allocation { handle: Handle { key, allocator: self.id }, bytes, waits })
     }
 
     /// What is done to a new block outside the lock: clearing.
+    #[inline(always)]
     fn finish(&self, asked: &Asked<'_>, allocation: Allocation) -> Result<Allocation, Error> {
+        if !asked.request.zeroed && self.config.scrub != Scrub::AcrossTags {
+            return Ok(allocation);
+        }
+        self.finish_cleared(asked, allocation)
+    }
+
+    #[cold]
+    fn finish_cleared(
+        &self,
+        asked: &Asked<'_>,
+        allocation: Allocation,
+    ) -> Result<Allocation, Error> {
         let request = asked.request;
         let scrub = self.config.scrub == Scrub::AcrossTags && self.touch(&allocation, request)?;
         if !request.zeroed && !scrub {
@@ -240,12 +348,12 @@ impl Inner {
 
 impl Asked<'_> {
     /// Whether paging serves the request in a class.
-    pub(super) const fn is_paged(&self, class: crate::device::ClassId) -> bool {
+    pub(super) const fn is_paged(&self, class: ClassId) -> bool {
         class.0 < 32 && self.paged >> class.0 & 1 == 1
     }
 
     /// The pool of a class that the request belongs to.
-    pub(super) fn key(&self, class: crate::device::ClassId) -> PoolKey {
+    pub(super) fn key(&self, class: ClassId) -> PoolKey {
         PoolKey {
             class,
             // A paged space keeps small and large blocks apart by itself.
@@ -272,6 +380,21 @@ fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u16 {
 }
 
 impl State {
+    /// Hands the uses of a block on the shelf on to the block that is to have its range, and tells
+    /// where the memory comes from.
+    #[inline(always)]
+    fn take_shelved(&mut self, at: (u16, Spot), asked: &Asked<'_>, value: u64) -> Why {
+        if value == 0 {
+            return Why::CompletedHole;
+        }
+        let pool = &mut self.pools[usize::from(at.0)];
+        pool.add_use(at.1, SyncPoint { stream: asked.request.stream, value });
+        let kind = pool.kind;
+        // Active already: counted once more as the new block's.
+        self.count_done(kind, asked.layout.bytes);
+        Why::OwnHole
+    }
+
     /// Takes a hole of a pool's paged space that needs no wait.
     fn take_page_hole(&mut self, number: u16, asked: &Asked<'_>) -> Option<Taken> {
         let now = self.clock.ns();
@@ -279,19 +402,19 @@ impl State {
         let left = self.budget.left(pool.heap);
         let paged = pool.paged.as_mut()?;
         let stream = asked.request.stream;
-        let plan = paged.find_ready(asked.layout, stream, now, left)?;
-        let range = paged.take(plan).ok()?;
+        let range = paged.serve(asked.layout, stream, now, left)?;
         let own = range.points.single_stream() == Some(stream);
         let why = if own { Why::OwnHole } else { Why::CompletedHole };
         Some(Taken { pool: number, range, why })
     }
 
     /// Whether `bytes` more stay within a tag's limit.
+    #[inline]
     pub(super) fn check_tag_limit(&self, tag: Tag, bytes: u64) -> Result<(), Error> {
         let Some(stats) = self.counters.tags.get(usize::from(tag.0)) else {
             return Err(Error::ForeignHandle);
         };
-        let used = stats.usage.allocated.current;
+        let used = stats.tally.allocated();
         match stats.limit {
             Some(limit) if used.saturating_add(bytes) > limit => {
                 Err(Error::OverUserLimit { asked: bytes, used, limit })
@@ -300,10 +423,12 @@ impl State {
         }
     }
 
+    #[inline]
     fn name(&mut self, name: &str) -> u32 {
-        if name.is_empty() {
-            return 0;
-        }
+        if name.is_empty() { 0 } else { self.number_name(name) }
+    }
+
+    fn number_name(&mut self, name: &str) -> u32 {
         let (number, new) = self.names.number(name);
         if new {
             let event = Event::new(EventKind::Name).a(u64::from(number));
@@ -312,7 +437,11 @@ impl State {
         number
     }
 
+    #[inline]
     fn site(&mut self, site: &'static Location<'static>) -> u32 {
+        if let Some(number) = self.sites.known(site) {
+            return number;
+        }
         let (number, new) = self.sites.number(site);
         if new {
             let event = Event::new(EventKind::Site).a(u64::from(number));

@@ -4,6 +4,7 @@ use crate::budget::Limit;
 use crate::compact::Verify;
 use crate::device::{Caps, ClassId};
 use crate::event::RecorderMode;
+use crate::kind::MemoryKind;
 use crate::pages::Policy;
 use crate::pool::{Growth, SMALL_MAX};
 use crate::units::MIB;
@@ -153,6 +154,11 @@ impl Config {
         self.limits = vec![limit];
         self
     }
+}
+
+/// The classes of a kind, by bit.
+pub(crate) fn classes_of(caps: &Caps, kind: MemoryKind) -> u32 {
+    caps.classes_of(kind).filter(|id| id.0 < 32).fold(0, |bits, id| bits | 1 << id.0)
 }
 
 /// Which of a kind's classes a request may use: those of its mask, the first only where falling

@@ -7,7 +7,8 @@ use crate::id::Key;
 use crate::point::{Points, StreamId, SyncPoint};
 
 use super::handle::Handle;
-use super::state::{Deferred, RetiredView, State, flag};
+use super::lock::Locked;
+use super::state::{Block, Deferred, RetiredView, State, flag};
 use super::{Allocator, Inner};
 
 impl Allocator {
@@ -106,7 +107,7 @@ impl Allocator {
 impl Inner {
     pub(super) fn record_use(&self, handle: Handle, points: &Points) -> Result<(), Error> {
         let key = handle.key_for(self.id)?;
-        let mut state = self.lock();
+        let mut state = self.lock_shelved();
         let block = *state.block(key)?;
         state.refuse_asleep(key, &block)?;
         state.pool_mut(&block).add_uses(block.spot, points);
@@ -117,18 +118,41 @@ impl Inner {
         let key = handle.key_for(self.id)?;
         // May ask the driver, so it is asked before the lock is taken.
         let capturing = self.caps().capture && self.device.is_capturing();
-        let mut state = self.lock();
+        let mut state = self.lock_shelved();
         state.clock.tick(&*self.device);
-        let block = *state.block(key).map_err(|error| match error {
-            Error::UseAfterFree => Error::DoubleFree,
-            error => error,
-        })?;
+        let block = match state.block(key) {
+            Ok(block) => block,
+            Err(Error::UseAfterFree) => return Err(Error::DoubleFree),
+            Err(error) => return Err(error),
+        };
+        let special = flag::FOREIGN | flag::MAPPED | flag::MOVING | flag::SLIDING;
+        if capturing || block.holds > 0 || block.has(special) {
+            return self.free_special(state, key, points.clone(), capturing);
+        }
+        let view = state.release(key, points);
+        self.unlock_and_tell(state);
+        self.destroy_views(view);
+        Ok(())
+    }
+
+    /// Frees a block that others submit work for, that is held, moved or paused, or during a
+    /// capture.
+    #[cold]
+    fn free_special(
+        &self,
+        mut state: Locked<'_>,
+        key: Key,
+        mut points: Points,
+        capturing: bool,
+    ) -> Result<(), Error> {
+        let block = *state.block(key)?;
         if state.refuse_asleep(key, &block).is_err() {
+            // Its place is given to the index, where the shelf comes first.
+            state.close_shelf();
             state.release_asleep(key);
             self.unlock_and_tell(state);
             return Ok(());
         }
-        let mut points = points.clone();
         if block.has(flag::FOREIGN) {
             // `mark` takes at most a leaf lock and makes no driver call.
             points.insert(self.device.mark(block.stream)?);
@@ -143,12 +167,13 @@ impl Inner {
             state.defer_or_free(key, points);
             return Ok(());
         }
-        let views = state.release(key, points);
+        let view = state.release(key, &points);
         self.unlock_and_tell(state);
-        self.destroy_views(views);
+        self.destroy_views(view);
         Ok(())
     }
 
+    #[inline]
     pub(super) fn destroy_views(&self, view: Option<View>) {
         if let Some(view) = view {
             // The view has no user left and the block is gone: there is nobody to tell.
@@ -164,7 +189,7 @@ impl Inner {
         let mut state = self.lock();
         let deferred = std::mem::take(&mut state.deferred);
         let views: Vec<_> =
-            deferred.into_iter().filter_map(|d| state.release(d.key, d.points)).collect();
+            deferred.into_iter().filter_map(|d| state.release(d.key, &d.points)).collect();
         drop(state);
         for view in views {
             self.destroy_views(Some(view));
@@ -174,43 +199,27 @@ impl Inner {
 
 impl State {
     /// Returns a block's range to its pool. Gives a view that nothing uses any more.
-    pub(super) fn release(&mut self, key: Key, points: Points) -> Option<View> {
+    pub(super) fn release(&mut self, key: Key, points: &Points) -> Option<View> {
         let Ok(block) = self.blocks.remove(key) else { return None };
-        let mut points = points;
-        if block.has(flag::HAS_WAITS)
-            && let Some(waits) = self.waits.remove(key.index())
-        {
-            points.merge(&waits);
-        }
-        if block.has(flag::HAS_GUESTS) {
-            self.guests.remove(&key.index());
-        }
-        let reached = std::mem::take(&mut self.reached);
         let pool = &mut self.pools[usize::from(block.pool)];
-        let (kind, class) = (pool.kind, pool.key.class.0);
-        let bytes = pool.bytes(block.spot);
-        points.merge(&pool.take_uses(block.spot));
-        points.retain(|point| {
-            let (stream, value) = (point.stream, point.value);
-            reached.get(&stream).is_none_or(|&reached| value > reached)
-        });
-        self.reached = reached;
-        let graph = self.pool(&block).key.graph.filter(|&graph| self.is_replayable(graph));
-        if graph.is_some() {
-            // The graph may write there at any replay: nobody else's, and kept from trims.
-            points.insert(SyncPoint { stream: block.stream, value: SyncPoint::NEVER });
+        let (kind, pool_key) = (pool.kind, pool.key);
+        let class = pool_key.class.0;
+        let (bytes, uses) = pool.extent(block.spot)?;
+        let has_parts = block.has(flag::HAS_WAITS | flag::HAS_GUESTS | flag::HAS_VIEW);
+        let mut outcome = (true, None);
+        if uses.is_empty() && points.is_empty() && !has_parts && pool_key.graph.is_none() {
+            self.give_range(key, &block, Points::NONE);
+        } else {
+            let uses = std::mem::take(uses);
+            outcome = self.release_used(key, &block, uses, points);
         }
-        let done = points.is_empty();
-        let view = self.retire_view(key, &block, graph, &points);
-        let now = self.now();
-        self.pools[usize::from(block.pool)].free(block.spot, points, now);
+        let (done, view) = outcome;
         let requested = bytes.saturating_sub(u64::from(block.pad));
-        self.count_free(kind, block.tag, requested, bytes);
+        self.count_free(kind, block.tag, (requested, bytes), done);
         let event = Event::new(EventKind::FreeRequested).handle(key.to_bits()).a(requested);
         let event = event.b(bytes).of(class, block.tag.0).on(block.stream.0, block.site);
         self.event(event);
         if done {
-            self.count_done(kind, bytes);
             let event = Event::new(EventKind::FreeCompleted).handle(key.to_bits());
             self.event(event.b(bytes).of(class, block.tag.0).on(block.stream.0, 0));
         }
@@ -218,11 +227,71 @@ impl State {
         view
     }
 
+    /// Returns the range of a block that has uses, points that it waited for, guests, a view or a
+    /// graph. Tells whether all uses are over, and gives a view that nothing uses any more.
+    fn release_used(
+        &mut self,
+        key: Key,
+        block: &Block,
+        mut uses: Points,
+        more: &Points,
+    ) -> (bool, Option<View>) {
+        uses.merge(more);
+        if block.has(flag::HAS_WAITS)
+            && let Some(waits) = self.waits.remove(key.index())
+        {
+            uses.merge(&waits);
+        }
+        if block.has(flag::HAS_GUESTS) {
+            self.guests.remove(&key.index());
+        }
+        self.prune(&mut uses);
+        let pool = self.pool(block).key;
+        let graph = pool.graph.filter(|&graph| self.is_replayable(graph));
+        if graph.is_some() {
+            // The graph may write there at any replay: nobody else's, and kept from trims.
+            uses.insert(SyncPoint { stream: block.stream, value: SyncPoint::NEVER });
+        }
+        let done = uses.is_empty();
+        let view = self.retire_view(key, block, graph, &uses);
+        self.give_range(key, block, uses);
+        (done, view)
+    }
+
+    /// Drops the points that are known to be reached.
+    #[inline]
+    fn prune(&self, points: &mut Points) {
+        if points.is_empty() {
+            return;
+        }
+        points.retain(|point| {
+            let (stream, value) = (point.stream, point.value);
+            self.reached.get(&stream).is_none_or(|&reached| value > reached)
+        });
+    }
+
+    /// Puts a freed block's range on the shelf or, where others than its own stream may have to
+    /// wait for it, gives it to its pool.
+    #[inline(always)]
+    fn give_range(&mut self, name: Key, block: &Block, uses: Points) {
+        let Block { pool, spot, stream, .. } = *block;
+        let freed = self.now();
+        let value = match uses.as_slice() {
+            [] => 0,
+            [point] if point.stream == stream => point.value,
+            _ => u64::MAX,
+        };
+        if value == u64::MAX || !self.shelf.put(name, value, freed) {
+            self.close_shelf();
+            self.pools[usize::from(pool)].free(spot, uses, freed);
+        }
+    }
+
     /// Takes a freed block's view: given back if nothing uses it, kept until then otherwise.
     fn retire_view(
         &mut self,
         key: Key,
-        block: &super::state::Block,
+        block: &Block,
         graph: Option<u32>,
         uses: &Points,
     ) -> Option<View> {
@@ -268,7 +337,7 @@ impl State {
         let Some((_, block)) = self.blocks.at(key.index()) else { return };
         if self.pool(block).key.graph.is_some() {
             // Reusable by the same stream of the same graph, by nobody else until it is released.
-            let _ = self.release(key, points);
+            let _ = self.release(key, &points);
         } else {
             self.deferred.push(Deferred { key, points });
         }

@@ -53,11 +53,20 @@ impl Allocator {
 
 impl Inner {
     /// The number of the graph being captured on a stream.
+    #[inline]
     pub(super) fn graph_of(&self, stream: StreamId) -> Result<Option<u32>, Error> {
         if !self.caps().capture {
             return Ok(None);
         }
-        let Some(CaptureId(id)) = self.device.capture_of(stream) else { return Ok(None) };
+        match self.device.capture_of(stream) {
+            Some(capture) => self.graph_number(capture),
+            None => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn graph_number(&self, capture: CaptureId) -> Result<Option<u32>, Error> {
+        let CaptureId(id) = capture;
         let mut state = self.lock();
         if let Some(&number) = state.graphs.get(&id) {
             return Ok(Some(number));

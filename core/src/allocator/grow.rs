@@ -228,7 +228,7 @@ impl Inner {
         let block = *state.block(key)?;
         let kind = state.pool(&block).kind;
         let was = before.saturating_sub(u64::from(block.pad));
-        state.count_free(kind, block.tag, was, before);
+        state.count_free(kind, block.tag, (was, before), false);
         state.count_done(kind, before);
         state.count_alloc(kind, block.tag, requested, after);
         state.block_mut(key)?.pad = u32::try_from(after - requested).unwrap_or(u32::MAX);

@@ -161,7 +161,7 @@ impl Inner {
     /// for it.
     pub(super) fn unhold(&self, keys: &[Key], point: Option<SyncPoint>) {
         let mut views = Vec::new();
-        let mut state = self.lock();
+        let mut state = self.lock_shelved();
         for &key in keys {
             let Ok(block) = state.blocks.get_mut(key) else { continue };
             block.holds = block.holds.saturating_sub(1);
@@ -171,7 +171,7 @@ impl Inner {
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {
-                views.extend(state.release(key, Points::NONE));
+                views.extend(state.release(key, &Points::NONE));
             }
         }
         self.unlock_and_tell(state);

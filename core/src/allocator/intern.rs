@@ -9,24 +9,32 @@ pub(crate) struct Sites {
     sites: Vec<&'static Location<'static>>,
     numbers: HashMap<(&'static str, u32, u32), u32>,
     /// By the low bits of the location's address: the address and the number.
-    cache: Vec<(usize, u32)>,
+    cache: Box<[(usize, u32); CACHE]>,
 }
 
 const CACHE: usize = 256;
 
+/// A location is at least 16 bytes, so the low four bits tell nothing.
+const fn slot_of(address: usize) -> usize {
+    (address >> 4) % CACHE
+}
+
 impl Sites {
     pub fn new() -> Self {
-        Self { sites: Vec::new(), numbers: HashMap::new(), cache: vec![(0, 0); CACHE] }
+        Self { sites: Vec::new(), numbers: HashMap::new(), cache: Box::new([(0, 0); CACHE]) }
+    }
+
+    /// The number of a site that was asked for a short while ago.
+    #[inline]
+    pub fn known(&self, site: &'static Location<'static>) -> Option<u32> {
+        let address = std::ptr::from_ref(site).addr();
+        let &(known, number) = self.cache.get(slot_of(address))?;
+        (known == address).then_some(number)
     }
 
     /// The number of a site, and whether it is new.
     pub fn number(&mut self, site: &'static Location<'static>) -> (u32, bool) {
         let address = std::ptr::from_ref(site).addr();
-        // A location is at least 16 bytes, so the low four bits tell nothing.
-        let slot = (address >> 4) & (CACHE - 1);
-        if self.cache[slot].0 == address {
-            return (self.cache[slot].1, false);
-        }
         let before = self.sites.len();
         let next = u32::try_from(before + 1).unwrap_or(0);
         let key = (site.file(), site.line(), site.column());
@@ -35,7 +43,7 @@ impl Sites {
         if new {
             self.sites.push(site);
         }
-        self.cache[slot] = (address, number);
+        self.cache[slot_of(address)] = (address, number);
         (number, new)
     }
 

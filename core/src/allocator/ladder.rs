@@ -293,7 +293,7 @@ impl Inner {
 
     /// Whether what is live, with the request, is more than a limit: no reuse could help.
     fn exceeds(&self, state: &State, asked: &Asked<'_>, limit: u64) -> bool {
-        let live = state.counters.active.current + state.budget.charged();
+        let live = state.counters.total.active().current + state.budget.charged();
         live.saturating_add(asked.layout.bytes) > limit
     }
 

@@ -77,7 +77,11 @@ impl<'a> Locked<'a> {
         let Self { span, guard } = self;
         let restart = span.as_ref().map(|span| (span.watch, span.device));
         drop(span);
-        let (guard, _) = changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout(guard, time);
+        let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        // Others may have put blocks there meanwhile.
+        guard.shelf.open = false;
+        guard.close_shelf();
         let span = restart.and_then(|(watch, device)| watch.start(device));
         Self { span, guard }
     }
@@ -102,7 +106,7 @@ impl Inner {
     /// place. That lasts as long as a submission of copies takes, never as long as the copies.
     #[track_caller]
     pub fn lock_still(&self, key: Key) -> Locked<'_> {
-        let mut state = self.lock();
+        let mut state = self.lock_shelved();
         while state.blocks.get(key).is_ok_and(|block| block.has(flag::SLIDING)) {
             state.waiting += 1;
             state = state.wait(&self.changed, Duration::from_secs(1));

@@ -24,6 +24,7 @@ mod moving;
 mod paging;
 mod raw;
 mod report;
+mod shelf;
 mod sparse;
 mod state;
 mod submission;
@@ -51,7 +52,7 @@ use crate::device::{Caps, Device, HeapId};
 use crate::error::Error;
 use crate::event::Ring;
 use crate::id::Table;
-use crate::stats::TagStats;
+use crate::kind::MemoryKind;
 use crate::sync::{Condvar, Mutex};
 
 use hooks::Hooks;
@@ -72,6 +73,12 @@ pub struct Allocator {
 
 pub(crate) struct Inner {
     pub device: Arc<dyn Device>,
+    /// The device's, which never change: no call is needed to read them.
+    caps: Caps,
+    /// The classes of each kind, by bit.
+    classes: [u32; 4],
+    /// The classes that paging serves, by bit.
+    paged: u32,
     pub config: Config,
     /// Distinguishes handles of different allocators in this process.
     pub id: u32,
@@ -103,11 +110,8 @@ impl Allocator {
     pub fn with_config(device: Arc<dyn Device>, config: Config) -> Result<Self, Error> {
         let limits = resolve_limits(&*device, &config.limits)?;
         let now_ns = device.now_ns();
-        let counters = Counters {
-            classes: state::size_class_usage(),
-            tags: vec![TagStats::default()],
-            ..Counters::default()
-        };
+        let counters =
+            Counters { tags: vec![state::TagCounters::default()], ..Counters::default() };
         let state = State {
             blocks: Table::starting_at(config.first_generation),
             pools: Vec::new(),
@@ -127,6 +131,7 @@ impl Allocator {
             deferred: Vec::new(),
             asleep: rustc_hash::FxHashMap::default(),
             reached: rustc_hash::FxHashMap::default(),
+            shelf: shelf::Shelf::new(),
             sections: Table::new(),
             graphs: rustc_hash::FxHashMap::default(),
             next_graph: 1,
@@ -135,8 +140,14 @@ impl Allocator {
             frees: 0,
             clock: Clock::starting_at(now_ns),
         };
+        let caps = device.caps().clone();
+        let classes = MemoryKind::ALL.map(|kind| config::classes_of(&caps, kind));
+        let paged = caps.paging.filter(|_| config.paging).map_or(0, |paging| paging.classes);
         let inner = Inner {
             device,
+            caps,
+            classes,
+            paged,
             config,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(state),
@@ -181,12 +192,27 @@ impl Allocator {
 }
 
 impl Inner {
-    /// The state, locked. A panic under the lock can only come from a bug; the state is then used
-    /// as it is, rather than making every later free fail.
+    /// The state, locked, with every free range in its pool's index.
     #[track_caller]
     pub fn lock(&self) -> Locked<'_> {
+        let mut state = self.lock_shelved();
+        state.shelf.open = false;
+        state.close_shelf();
+        state
+    }
+
+    /// The state, locked, as it is: freed blocks may be on the shelf, still taken in the indices.
+    /// For requests that hit, frees and holds, which look at live blocks and exact counters.
+    ///
+    /// A panic under the lock can only come from a bug; the state is then used as it is, rather
+    /// than making every later free fail.
+    #[inline]
+    #[track_caller]
+    pub fn lock_shelved(&self) -> Locked<'_> {
         let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked::new(guard, self.watch.start(&*self.device))
+        let mut state = Locked::new(guard, self.watch.start(&*self.device));
+        state.shelf.open = true;
+        state
     }
 
     /// Lets go of the lock and tells the threads that wait for a change, if any do. Telling is a
@@ -199,8 +225,8 @@ impl Inner {
         }
     }
 
-    pub fn caps(&self) -> &Caps {
-        self.device.caps()
+    pub const fn caps(&self) -> &Caps {
+        &self.caps
     }
 }
 

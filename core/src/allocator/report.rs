@@ -10,10 +10,10 @@ use crate::pages::Zone;
 use crate::point::Points;
 use crate::pool::{Part, PartState, Pool};
 use crate::request::Tag;
-use crate::stats::{Stats, TagStats};
+use crate::stats::{KindStats, Stats, TagStats, Tally};
 
 use super::handle::{BlockInfo, Handle, Leak};
-use super::state::{Block, SectionPeaks, State, flag};
+use super::state::{Block, Kind, SectionPeaks, State, TagCounters, flag};
 use super::{Allocator, Inner};
 
 /// The peaks of a part of the program, from its making until it is asked or dropped. Sections
@@ -178,7 +178,7 @@ impl Allocator {
             return Ok(tag);
         }
         let number = u16::try_from(state.counters.tags.len()).map_err(|_| Error::TableFull)?;
-        state.counters.tags.push(TagStats { name: name.to_owned(), ..TagStats::default() });
+        state.counters.tags.push(TagCounters { name: name.to_owned(), ..TagCounters::default() });
         state.tag_numbers.insert(name.into(), Tag(number));
         Ok(Tag(number))
     }
@@ -308,16 +308,26 @@ impl State {
         let counters = &self.counters;
         let pending: u64 = self.pools.iter().map(Pool::pending).sum();
         let free: u64 = self.pools.iter().map(Pool::free_bytes).sum();
-        let live = counters.total.blocks.current;
-        let average = counters.total.allocated.current.checked_div(live).unwrap_or(0);
+        let total = counters.total.usage();
+        let average = total.allocated.current.checked_div(total.blocks.current).unwrap_or(0);
+        let kind = |kind: &Kind| KindStats {
+            usage: kind.tally.usage(),
+            active: kind.tally.active(),
+            reserved: kind.reserved,
+        };
+        let tag = |tag: &TagCounters| TagStats {
+            name: tag.name.clone(),
+            usage: tag.tally.usage(),
+            limit: tag.limit,
+        };
         Stats {
-            total: counters.total,
-            active: counters.active,
+            total,
+            active: counters.total.active(),
             reserved: counters.reserved,
             memory_objects: self.budget.objects(),
-            kinds: counters.kinds,
-            tags: counters.tags.clone(),
-            size_classes: counters.classes.clone(),
+            kinds: counters.kinds.each_ref().map(kind),
+            tags: counters.tags.iter().map(tag).collect(),
+            size_classes: counters.classes.iter().map(Tally::usage).collect(),
             pending,
             free,
             largest_free: self.pools.iter().map(Pool::largest_free).max().unwrap_or(0),
@@ -335,15 +345,13 @@ impl State {
     fn reset_peaks(&mut self) {
         let counters = &mut self.counters;
         counters.total.reset_peaks();
-        counters.active.reset_peak();
         counters.reserved.reset_peak();
         for kind in &mut counters.kinds {
-            kind.usage.reset_peaks();
-            kind.active.reset_peak();
+            kind.tally.reset_peaks();
             kind.reserved.reset_peak();
         }
-        counters.classes.iter_mut().for_each(crate::stats::Usage::reset_peaks);
-        counters.tags.iter_mut().for_each(|tag| tag.usage.reset_peaks());
+        counters.classes.iter_mut().for_each(Tally::reset_peaks);
+        counters.tags.iter_mut().for_each(|tag| tag.tally.reset_peaks());
         self.budget.reset_peaks();
     }
 
@@ -458,9 +466,10 @@ impl State {
         let active = allocated + pending + self.moves.bytes_held;
         let reserved = self.pools.iter().map(|pool| pool.reserved.current).sum();
         let counters = &self.counters;
-        equal("INV-ALLOC-3", "requested", requested, counters.total.requested.current)?;
-        equal("INV-ALLOC-3", "allocated", allocated, counters.total.allocated.current)?;
-        equal("INV-ALLOC-3", "active", active, counters.active.current)?;
+        let counted = counters.total.usage();
+        equal("INV-ALLOC-3", "requested", requested, counted.requested.current)?;
+        equal("INV-ALLOC-3", "allocated", allocated, counted.allocated.current)?;
+        equal("INV-ALLOC-3", "active", active, counters.total.active().current)?;
         equal("INV-ALLOC-4", "reserved", reserved, counters.reserved.current)
     }
 }

@@ -12,10 +12,11 @@ use crate::point::{Points, StreamId};
 use crate::pool::{Now, Pool, PoolKey, Spot};
 use crate::request::Tag;
 use crate::size_class::{SizeClass, class_of};
-use crate::stats::{Counter, KindStats, TagStats, Usage};
+use crate::stats::{Counter, Tally};
 
 use super::intern::{Names, Sites};
 use super::moving::Moves;
+use super::shelf::Shelf;
 use super::sparse::Sparse;
 
 /// Bits of [`Block::flags`].
@@ -113,15 +114,29 @@ pub struct SectionPeaks {
     pub reserved: u64,
 }
 
+/// One memory kind's part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kind {
+    pub tally: Tally,
+    pub reserved: Counter,
+}
+
+/// One tag's part.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TagCounters {
+    pub name: String,
+    pub tally: Tally,
+    pub limit: Option<u64>,
+}
+
 /// Counters beside the pools' own.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub total: Usage,
-    pub active: Counter,
+    pub total: Tally,
     pub reserved: Counter,
-    pub kinds: [KindStats; 4],
-    pub classes: Vec<Usage>,
-    pub tags: Vec<TagStats>,
+    pub kinds: [Kind; 4],
+    pub classes: [Tally; SizeClass::COUNT],
+    pub tags: Vec<TagCounters>,
     pub out_of_memory: u64,
     pub retries: u64,
     pub waits: u64,
@@ -151,6 +166,8 @@ pub(crate) struct State {
     pub deferred: Vec<Deferred>,
     /// Paused blocks, by slot.
     pub asleep: FxHashMap<u32, super::paging::pause::Asleep>,
+    /// Freed blocks that are still taken in the indices of their pools.
+    pub shelf: Shelf,
     /// The last value of each stream that is known to be reached.
     pub reached: FxHashMap<StreamId, u64>,
     pub sections: Table<SectionPeaks>,
@@ -238,6 +255,7 @@ impl State {
     }
 
     /// Writes an event.
+    #[inline(always)]
     pub fn event(&mut self, mut event: Event) {
         event.time_ns = self.clock.now_ns;
         self.ring.push(event);
@@ -288,43 +306,44 @@ impl State {
     }
 
     /// Counts a block that has become live.
+    #[inline(always)]
     pub fn count_alloc(&mut self, kind: MemoryKind, tag: Tag, requested: u64, bytes: u64) {
         let counters = &mut self.counters;
-        counters.total.alloc(requested, bytes);
-        counters.active.add(bytes);
-        let part = &mut counters.kinds[kind_index(kind)];
-        part.usage.alloc(requested, bytes);
-        part.active.add(bytes);
-        counters.classes[class_of(bytes).index()].alloc(requested, bytes);
+        counters.total.add([1, requested, bytes, bytes]);
+        counters.kinds[kind_index(kind)].tally.add([1, requested, bytes, bytes]);
+        counters.classes[class_of(bytes).index()].add([1, requested, bytes, 0]);
         if let Some(tag) = counters.tags.get_mut(usize::from(tag.0)) {
-            tag.usage.alloc(requested, bytes);
+            tag.tally.add([1, requested, bytes, 0]);
         }
         self.raise_sections();
     }
 
-    /// Counts a block that was freed; its bytes stay active until
+    /// Counts a block that was freed; unless it is `done` its bytes stay active until
     /// [`count_done`](Self::count_done).
-    pub fn count_free(&mut self, kind: MemoryKind, tag: Tag, requested: u64, bytes: u64) {
+    #[inline(always)]
+    pub fn count_free(&mut self, kind: MemoryKind, tag: Tag, sizes: (u64, u64), done: bool) {
+        let (requested, bytes) = sizes;
         let counters = &mut self.counters;
-        counters.total.free(requested, bytes);
-        counters.kinds[kind_index(kind)].usage.free(requested, bytes);
-        counters.classes[class_of(bytes).index()].free(requested, bytes);
+        let over = if done { bytes } else { 0 };
+        counters.total.sub([1, requested, bytes, over]);
+        counters.kinds[kind_index(kind)].tally.sub([1, requested, bytes, over]);
+        counters.classes[class_of(bytes).index()].sub([1, requested, bytes, 0]);
         if let Some(tag) = counters.tags.get_mut(usize::from(tag.0)) {
-            tag.usage.free(requested, bytes);
+            tag.tally.sub([1, requested, bytes, 0]);
         }
     }
 
-    /// Counts bytes that are reserved for a move: in use, though no block's.
+    /// Counts bytes that are in use though no block's: reserved for a move, or pending.
     pub fn count_active(&mut self, kind: MemoryKind, bytes: u64) {
-        self.counters.active.add(bytes);
-        self.counters.kinds[kind_index(kind)].active.add(bytes);
+        self.counters.total.add([0, 0, 0, bytes]);
+        self.counters.kinds[kind_index(kind)].tally.add([0, 0, 0, bytes]);
         self.raise_sections();
     }
 
     /// Counts bytes that no work is ordered before any more, or that a new block has taken over.
     pub fn count_done(&mut self, kind: MemoryKind, bytes: u64) {
-        self.counters.active.sub(bytes);
-        self.counters.kinds[kind_index(kind)].active.sub(bytes);
+        self.counters.total.sub([0, 0, 0, bytes]);
+        self.counters.kinds[kind_index(kind)].tally.sub([0, 0, 0, bytes]);
     }
 
     /// Counts a memory object of a pool.
@@ -339,10 +358,15 @@ impl State {
         self.counters.kinds[kind_index(kind)].reserved.sub(bytes);
     }
 
+    #[inline]
     fn raise_sections(&mut self) {
-        if self.sections.is_empty() {
-            return;
+        if !self.sections.is_empty() {
+            self.raise_open_sections();
         }
+    }
+
+    #[cold]
+    fn raise_open_sections(&mut self) {
         let now = self.section_now();
         let keys: Vec<Key> = self.sections.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -358,9 +382,9 @@ impl State {
     /// What a section that starts now begins with.
     pub fn section_now(&self) -> SectionPeaks {
         SectionPeaks {
-            requested: self.counters.total.requested.current,
-            allocated: self.counters.total.allocated.current,
-            active: self.counters.active.current,
+            requested: self.counters.total.usage().requested.current,
+            allocated: self.counters.total.usage().allocated.current,
+            active: self.counters.total.active().current,
             reserved: self.counters.reserved.current,
         }
     }
@@ -406,9 +430,4 @@ pub(crate) const fn key_error(error: KeyError) -> Error {
         KeyError::Gone => Error::UseAfterFree,
         KeyError::Stale => Error::StaleHandle,
     }
-}
-
-/// One usage record per size class.
-pub(crate) fn size_class_usage() -> Vec<Usage> {
-    vec![Usage::default(); SizeClass::COUNT]
 }

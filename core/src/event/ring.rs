@@ -29,7 +29,8 @@ impl Default for RecorderMode {
 
 /// The queue. Its owner guards it by the lock that also guards what the events tell of.
 ///
-/// `tail <= head <= tail + slots.len()`; the events kept are those at positions `tail..head`.
+/// The events kept are those at positions `tail..head`, the last `slots.len()` of them where there
+/// are more: the flight recorder overwrites without looking at the tail.
 #[derive(Debug)]
 pub struct Ring {
     slots: Vec<Event>,
@@ -38,7 +39,7 @@ pub struct Ring {
     tail: u64,
     /// Events ever offered; each gets the next number, kept or not.
     sequence: u64,
-    /// Events that no reader will see.
+    /// Events before the tail that no reader will see.
     dropped: u64,
 }
 
@@ -78,36 +79,42 @@ impl Ring {
 
     /// Events lost since the ring was made.
     pub const fn dropped(&self) -> u64 {
-        self.dropped
+        self.dropped + (self.first() - self.tail)
+    }
+
+    /// Position of the oldest event that is kept.
+    const fn first(&self) -> u64 {
+        let oldest = self.head.saturating_sub(self.slots.len() as u64);
+        if oldest > self.tail { oldest } else { self.tail }
     }
 
     /// Switches to another mode; events kept so far are given up, numbers go on.
     pub fn set_mode(&mut self, mode: RecorderMode) {
-        let Self { sequence, dropped, .. } = *self;
+        let (sequence, dropped) = (self.sequence, self.dropped());
         *self = Self { sequence, dropped, ..Self::new(mode) };
     }
 
     /// Numbers an event and keeps it as the mode says. Never fails, never allocates.
+    #[inline(always)]
     pub fn push(&mut self, mut event: Event) {
         self.sequence += 1;
-        if self.slots.is_empty() {
-            return;
-        }
-        if self.head - self.tail == self.slots.len() as u64 {
-            self.dropped += 1;
-            if matches!(self.mode, RecorderMode::Stream { .. }) {
+        event.sequence = self.sequence;
+        let len = self.slots.len();
+        if let Some(slot) = self.slots.get_mut(self.head as usize & len.wrapping_sub(1)) {
+            let full = self.head - self.tail >= len as u64;
+            if full && matches!(self.mode, RecorderMode::Stream { .. }) {
+                self.dropped += 1;
                 return;
             }
-            self.tail += 1;
+            *slot = event;
+            self.head += 1;
         }
-        event.sequence = self.sequence;
-        let mask = self.slots.len() - 1;
-        self.slots[self.head as usize & mask] = event;
-        self.head += 1;
     }
 
     /// Moves the oldest events to `into`, at most `most` of them.
     pub fn drain(&mut self, into: &mut Vec<Event>, most: usize) -> Drained {
+        self.dropped = self.dropped();
+        self.tail = self.first();
         let events = most.min((self.head - self.tail) as usize);
         into.extend(self.peek().take(events));
         self.tail += events as u64;
@@ -117,7 +124,7 @@ impl Ring {
     /// The events kept, oldest first, left where they are.
     pub fn peek(&self) -> impl Iterator<Item = Event> + '_ {
         let mask = self.slots.len().wrapping_sub(1);
-        (self.tail..self.head).map(move |at| self.slots[at as usize & mask])
+        (self.first()..self.head).map(move |at| self.slots[at as usize & mask])
     }
 }
 

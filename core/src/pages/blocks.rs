@@ -1,6 +1,7 @@
 //! Blocks by the slot of their range, as an allocator keeps them: who owns one, what its uses
 //! are, what has been reached.
 
+use super::index::Index;
 use super::ranges::{NONE, Range};
 use super::{BlockId, Pages, Points, State, StreamId, SyncPoint, Zone};
 
@@ -30,11 +31,12 @@ impl Pages {
         self.ranges.at(slot).map_or((0, 0), |range| (range.start, range.len))
     }
 
-    /// Names the owner of a block.
-    pub fn set_owner(&mut self, slot: u32, owner: u32) {
-        if let Some(range) = self.ranges.table.at_mut(slot) {
-            range.owner = owner;
-        }
+    /// Names the owner of a block, and gives the block's first byte.
+    #[inline]
+    pub fn set_owner(&mut self, slot: u32, owner: u32) -> u64 {
+        let Some(range) = self.ranges.table.at_mut(slot) else { return 0 };
+        range.owner = owner;
+        range.start
     }
 
     /// Whether the range in a slot is a live block of this owner.
@@ -56,6 +58,13 @@ impl Pages {
     pub fn uses_mut(&mut self, slot: u32) -> Option<&mut Points> {
         let range = self.ranges.table.at_mut(slot)?;
         (range.state == State::Live).then_some(&mut range.points)
+    }
+
+    /// Bytes and recorded uses of a live block.
+    #[inline]
+    pub fn live_extent(&mut self, slot: u32) -> Option<(u64, &mut Points)> {
+        let range = self.ranges.table.at_mut(slot).filter(|range| range.state == State::Live)?;
+        Some((range.len, &mut range.points))
     }
 
     /// The parts of a zone in order of address.
@@ -92,7 +101,7 @@ impl Pages {
     /// The longest free range, whatever it waits for.
     pub fn longest_free(&self) -> u64 {
         let lists = self.ranges.spans.iter().flat_map(|span| span.free.values());
-        lists.filter_map(|list| list.longest().next()).map(|hit| hit.len).max().unwrap_or(0)
+        lists.map(Index::longest_len).max().unwrap_or(0)
     }
 
     /// Free bytes in ranges below `bytes`, wholly free pages apart. O(n).

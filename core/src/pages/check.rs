@@ -63,7 +63,7 @@ impl Pages {
             let tiles = range.len > 0 && range.end() == end && range.next == next;
             ensure("INV-PAGES-1", range.start, tiles && range.start >= span.base)?;
             match self.ranges.at(next) {
-                Some(after) => ensure("INV-PAGES-2", range.start, !mergeable(range, after))?,
+                Some(after) => ensure("INV-PAGES-2", range.start, !range.joins(after))?,
                 None => ensure("INV-PAGES-2", range.start, range.state != State::Hole)?,
             }
             (next, index, end) = (index, range.prev, range.start);
@@ -159,7 +159,7 @@ impl Pages {
             pieces.push((backing.object, backing.offset, backing.bytes));
             let live = covered.get(&key.index()).copied().unwrap_or(0);
             ensure("INV-PAGES-6", page.at, live == page.live)?;
-            let listed = self.store.free.contains(&(backing.bytes, key.index()));
+            let listed = self.store.free.contains(backing.bytes, key.index());
             ensure("INV-PAGES-7", page.at, listed == page.is_free())?;
             free += usize::from(listed);
             free_bytes += if listed { backing.bytes } else { 0 };
@@ -221,16 +221,4 @@ fn covers(more: &Points, less: &Points) -> bool {
     let mut both = more.clone();
     both.merge(less);
     both == *more
-}
-
-fn mergeable(left: &Range, right: &Range) -> bool {
-    match (left.state, right.state) {
-        (State::Hole, State::Hole) => true,
-        (State::Free, State::Free) => {
-            let owner = Owner::of(&left.points);
-            owner == Owner::of(&right.points)
-                && (owner != Owner::Nobody || left.points == right.points)
-        }
-        _ => false,
-    }
 }

@@ -136,7 +136,7 @@ impl Filling<'_> {
         let granule = pages.granule.get();
         let longest = (left + granule.max(left / 16)).min(space);
         let free = &pages.store.free;
-        let longer = free.range((left, 0)..=(longest, u32::MAX)).map(|&(_, index)| index);
+        let longer = free.between(left, longest).map(|(_, index)| index);
         let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
         let index = match longer.find(|&index| self.ready(&self.points(index))) {
             Some(index) => index,
@@ -154,16 +154,23 @@ impl Filling<'_> {
 
     fn least_useful(&self, most: u64) -> Option<u32> {
         let mut best: Option<(i64, u32)> = None;
-        let free = self.pages.store.free.range(..=(most, u32::MAX)).rev();
-        let apart = free.filter(|&&(_, index)| self.apart(index));
-        for &(bytes, index) in apart.take(LOOKED_AT) {
-            if best.is_some_and(|(least, _)| -(bytes as i64) > least) {
+        // Neighbours in the list mostly lie in the same hole.
+        let mut hole = (0, 0);
+        let free = self.pages.store.free.between(0, most).rev();
+        let apart = free.filter(|&(_, index)| self.apart(index));
+        for (bytes, index) in apart.take(LOOKED_AT) {
+            // The least that a page of this size, or a smaller one, can come to.
+            if best.is_some_and(|(least, _)| least <= (bytes / 10) as i64 - bytes as i64) {
                 break;
             }
             if !self.ready(&self.points(index)) {
                 continue;
             }
-            let value = (self.hole_len(index) / 10) as i64 - bytes as i64;
+            let at = self.pages.store.pages.at(index).map_or(0, |(_, page)| page.at);
+            if at < hole.0 || at - hole.0 >= hole.1 {
+                hole = self.hole_at(at);
+            }
+            let value = (hole.1 / 10) as i64 - bytes as i64;
             if best.is_none_or(|(least, _)| value < least) {
                 best = Some((value, index));
             }
@@ -171,20 +178,18 @@ impl Filling<'_> {
         best.map(|(_, index)| index)
     }
 
-    /// Length of the free range that a page lies in.
-    fn hole_len(&self, index: u32) -> u64 {
+    /// First byte and length of the free range that an address lies in.
+    fn hole_at(&self, at: u64) -> (u64, u64) {
         let ranges = &self.pages.ranges;
-        let page = self.pages.store.pages.at(index);
-        page.and_then(|(_, page)| ranges.find(page.at))
-            .and_then(|range| ranges.at(range))
-            .map_or(0, |range| range.len)
+        let range = ranges.find(at).and_then(|range| ranges.at(range));
+        range.map_or((0, 0), |range| (range.start, range.len))
     }
 
     /// Gives the smallest free page longer than what is left back and makes one that fits.
     fn exchange(&mut self, left: u64, piece: u64, at: u64) -> Option<u64> {
         let store = &self.pages.store;
         let alone = |object| store.objects.get(&object).is_some_and(|object| object.pages == 1);
-        let longer = store.free.range((left, 0)..).map(|&(_, index)| index);
+        let longer = store.free.between(left, u64::MAX).map(|(_, index)| index);
         let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
         let index = longer.find(|&index| {
             self.points(index).is_empty()

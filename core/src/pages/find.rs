@@ -2,7 +2,7 @@
 
 use super::index::{Hit, Index};
 use super::ranges::Owner;
-use super::{Pages, PagesError, Plan, Points, Request, Room, StreamId, Why, Zone};
+use super::{BlockId, Pages, PagesError, Plan, Points, Request, Room, StreamId, Why, Zone};
 
 /// Holes looked at, in order of address, for one that a small block divides.
 const SCAN: usize = 256;
@@ -10,6 +10,29 @@ const SCAN: usize = 256;
 const REST: u64 = 12;
 /// Shortest holes compared for a large block.
 const SHORTEST: usize = 32;
+
+/// A number that others are divided by, one after the other: by multiplication.
+#[derive(Clone, Copy)]
+struct Divisor {
+    number: u64,
+    /// 2^64 by the number, a little less than exact.
+    inverse: u64,
+}
+
+impl Divisor {
+    const fn new(number: u64) -> Self {
+        Self { number, inverse: u64::MAX / if number == 0 { 1 } else { number } }
+    }
+
+    /// The rest of `other` divided by the number.
+    #[inline]
+    const fn rest(self, other: u64) -> u64 {
+        // The estimate is the quotient or one less.
+        let quotient = ((other as u128 * self.inverse as u128) >> 64) as u64;
+        let rest = other - quotient * self.number;
+        if rest >= self.number { rest - self.number } else { rest }
+    }
+}
 
 impl Pages {
     /// Looks for a place; changes nothing. In order: a hole ready for the request's stream; past
@@ -39,13 +62,23 @@ impl Pages {
 
     /// The first rung of [`find`](Self::find): a hole ready for the request's stream.
     pub fn find_ready(&self, request: &Request, now: u64, room: Room) -> Option<Plan> {
+        let found = self.ready(request, room)?;
+        Some(self.hole_plan(request, found, Why::Hole, now))
+    }
+
+    /// Takes the hole that [`find_ready`](Self::find_ready) finds; the block is live at once.
+    pub fn serve(&mut self, request: &Request, now: u64, room: Room) -> Option<BlockId> {
+        let (hit, at) = self.ready(request, room)?;
+        self.take_free(hit.range, at, request.bytes, now)
+    }
+
+    fn ready(&self, request: &Request, room: Room) -> Option<(Hit, u64)> {
         let zone = self.policy.zone(request.bytes);
         let tight = room.before_stealing < request.bytes;
-        let found = self.fit(zone, request, true).or_else(|| {
+        self.fit(zone, request, true).or_else(|| {
             let other = tight.then(|| zone.other())?;
             self.fit(other, request, true)
-        })?;
-        Some(self.hole_plan(request, found, Why::Hole, now))
+        })
     }
 
     /// The third rung of [`find`](Self::find): a hole behind other streams' work.
@@ -97,18 +130,24 @@ impl Pages {
         let Request { bytes, align, stream, .. } = *request;
         let mut first: Option<(Hit, u64)> = None;
         let mut divided = None;
+        let block = Divisor::new(bytes);
         for list in self.lists(Zone::Small, stream, ready) {
             let mut left = SCAN;
             list.scan(bytes, &mut |hit| {
                 left -= 1;
                 let at = hit.start + align.padding(hit.start);
                 let usable = (hit.start + hit.len).saturating_sub(at);
-                if usable >= bytes && usable % bytes <= bytes / REST {
+                if usable < bytes {
+                    return left == 0;
+                }
+                if block.rest(usable) <= bytes / REST {
                     divided = Some((hit, at));
-                } else if usable >= bytes && first.is_none_or(|(_, lowest)| at < lowest) {
+                    return true;
+                }
+                if first.is_none_or(|(_, lowest)| at < lowest) {
                     first = Some((hit, at));
                 }
-                divided.is_some() || left == 0
+                left == 0
             });
             if divided.is_some() {
                 return divided;
@@ -133,6 +172,10 @@ impl Pages {
                         best = Some((cost, (hit, at)));
                     }
                 }
+                // Longer ones of this list can not be better.
+                if best.is_some_and(|(least, _)| least <= (0, hit.len)) {
+                    break;
+                }
             }
         }
         best.map(|(_, found)| found)
@@ -152,6 +195,29 @@ impl Pages {
                 stranded + page.backing.bytes - (end - page.at)
             }
             _ => stranded,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_divisor_gives_the_rest() {
+        let mut seed = 5_u64;
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> (seed >> 58)
+        };
+        for _ in 0..100_000 {
+            let (number, other) = (next().max(1), next());
+            assert_eq!(Divisor::new(number).rest(other), other % number, "{other} by {number}");
+        }
+        for number in [1, 2, 3, 512, u64::MAX - 1, u64::MAX] {
+            for other in [0, 1, number - 1, number, u64::MAX - 1, u64::MAX] {
+                assert_eq!(Divisor::new(number).rest(other), other % number, "{other} by {number}");
+            }
         }
     }
 }

@@ -143,7 +143,8 @@ impl Pages {
     pub fn trim(&mut self, bytes: u64, idle_before: u64) -> Vec<Departure> {
         let mut going = Vec::new();
         let mut left = bytes;
-        let candidates: Vec<u32> = self.store.free.iter().rev().map(|&(_, index)| index).collect();
+        let free = self.store.free.between(0, u64::MAX);
+        let candidates: Vec<u32> = free.rev().map(|(_, index)| index).collect();
         for index in candidates {
             if left == 0 {
                 break;

@@ -1,24 +1,17 @@
 //! Free ranges of one kind, by address and by length.
 //!
-//! By address they form a treap whose nodes know the longest range below them, so that finding
-//! "the first ranges that are long enough" takes O(log n). By length they form an ordered
-//! set, where that is asked for: for the shortest that fit.
+//! By address they stand in leaves of up to [`LEAF`] ranges, whose columns are searched without
+//! following a pointer; above them the first address and the longest range of each leaf, and the
+//! longest of each [`GROUP`] of leaves. So a range is found in O(log n), and the search for "the
+//! first ranges that are long enough" passes over whole leaves and groups that have none. By
+//! length they form an ordered set, where that is asked for: for the shortest that fit.
 
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
-const NIL: u32 = u32::MAX;
-
-#[derive(Clone, Debug)]
-struct Node {
-    start: u64,
-    len: u64,
-    /// Length of the longest range in this subtree.
-    longest: u64,
-    range: u32,
-    priority: u32,
-    left: u32,
-    right: u32,
-}
+/// Ranges in a leaf at most.
+const LEAF: usize = 64;
+/// Leaves in a group.
+const GROUP: usize = 32;
 
 /// A free range as the index knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,51 +22,115 @@ pub(super) struct Hit {
     pub range: u32,
 }
 
+/// Neighbouring ranges, by column.
+#[derive(Clone, Debug)]
+struct Leaf {
+    count: usize,
+    starts: [u64; LEAF],
+    lens: [u64; LEAF],
+    ranges: [u32; LEAF],
+}
+
+impl Leaf {
+    const EMPTY: Self = Self { count: 0, starts: [0; LEAF], lens: [0; LEAF], ranges: [0; LEAF] };
+
+    fn hit(&self, at: usize) -> Hit {
+        Hit { start: self.starts[at], len: self.lens[at], range: self.ranges[at] }
+    }
+
+    fn hits(&self) -> impl Iterator<Item = Hit> + '_ {
+        (0..self.count.min(LEAF)).map(|at| self.hit(at))
+    }
+
+    /// How many ranges begin below `start`.
+    #[inline]
+    fn below(&self, start: u64) -> usize {
+        self.starts[..self.count.min(LEAF)].partition_point(|&other| other < start)
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, hit: Hit) {
+        (self.starts[at], self.lens[at], self.ranges[at]) = (hit.start, hit.len, hit.range);
+    }
+
+    fn insert(&mut self, at: usize, hit: Hit) {
+        let end = self.count;
+        self.starts.copy_within(at..end, at + 1);
+        self.lens.copy_within(at..end, at + 1);
+        self.ranges.copy_within(at..end, at + 1);
+        self.set(at, hit);
+        self.count += 1;
+    }
+
+    fn remove(&mut self, at: usize) {
+        let end = self.count;
+        self.starts.copy_within(at + 1..end, at);
+        self.lens.copy_within(at + 1..end, at);
+        self.ranges.copy_within(at + 1..end, at);
+        self.count -= 1;
+    }
+
+    fn longest(&self) -> u64 {
+        self.lens[..self.count.min(LEAF)].iter().fold(0, |most, &len| most.max(len))
+    }
+
+    /// Moves the ranges from `at` on to the end of another leaf.
+    fn move_tail(&mut self, at: usize, to: &mut Self) {
+        let (count, end) = (self.count - at, to.count);
+        to.starts[end..end + count].copy_from_slice(&self.starts[at..at + count]);
+        to.lens[end..end + count].copy_from_slice(&self.lens[at..at + count]);
+        to.ranges[end..end + count].copy_from_slice(&self.ranges[at..at + count]);
+        to.count += count;
+        self.count = at;
+    }
+}
+
 /// Free ranges by address and, unless left out, by length. Starts are unique.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    nodes: Vec<Node>,
-    spare: Vec<u32>,
-    root: u32,
+    /// In order of address; none is empty.
+    // Boxed, so that making room for one moves 8 bytes a leaf.
+    #[allow(clippy::vec_box)]
+    leaves: Vec<Box<Leaf>>,
+    /// Where the first range of each leaf begins.
+    firsts: Vec<u64>,
+    /// Length of the longest range of each leaf.
+    longest: Vec<u64>,
+    /// The same of each group of leaves.
+    groups: Vec<u64>,
+    /// A leaf that became empty, for the next one.
+    spare: Option<Box<Leaf>>,
     len: usize,
     /// `None` where nobody asks for the shortest.
     by_len: Option<BTreeSet<(u64, u64, u32)>>,
 }
 
-/// Spreads addresses over priorities, always the same way, so that runs can be repeated.
-fn priority(start: u64) -> u32 {
-    let mixed = (start ^ (start >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) as u32
-}
-
 impl Index {
     /// An empty index; `by_len` says whether the shortest will be asked for.
     pub fn new(by_len: bool) -> Self {
-        let by_len = by_len.then(BTreeSet::new);
-        Self { nodes: Vec::new(), spare: Vec::new(), root: NIL, len: 0, by_len }
+        Self {
+            leaves: Vec::new(),
+            firsts: Vec::new(),
+            longest: Vec::new(),
+            groups: Vec::new(),
+            spare: None,
+            len: 0,
+            by_len: by_len.then(BTreeSet::new),
+        }
     }
 
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.root == NIL
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
-    fn node(&self, at: u32) -> &Node {
-        &self.nodes[at as usize]
-    }
-
-    fn refresh(&mut self, at: u32) {
-        let (left, right) = (self.node(at).left, self.node(at).right);
-        let mut longest = self.node(at).len;
-        for child in [left, right] {
-            if child != NIL {
-                longest = longest.max(self.node(child).longest);
-            }
-        }
-        self.nodes[at as usize].longest = longest;
+    /// The leaf that a range beginning at `start` is in or belongs into.
+    #[inline]
+    fn leaf_of(&self, start: u64) -> usize {
+        self.firsts.partition_point(|&first| first <= start).saturating_sub(1)
     }
 
     pub fn insert(&mut self, hit: Hit) {
@@ -81,94 +138,44 @@ impl Index {
             by_len.insert((hit.len, hit.start, hit.range));
         }
         self.len += 1;
-        let node = Node {
-            start: hit.start,
-            len: hit.len,
-            longest: hit.len,
-            range: hit.range,
-            priority: priority(hit.start),
-            left: NIL,
-            right: NIL,
-        };
-        let at = match self.spare.pop() {
-            Some(at) => {
-                self.nodes[at as usize] = node;
-                at
+        let mut leaf = self.leaf_of(hit.start);
+        match self.leaves.get(leaf).map(|leaf| leaf.count) {
+            None => self.add_leaf(0, 0),
+            Some(LEAF) => {
+                self.split(leaf);
+                leaf = self.leaf_of(hit.start);
             }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        self.root = self.attach(self.root, at);
-    }
-
-    fn attach(&mut self, root: u32, new: u32) -> u32 {
-        if root == NIL {
-            return new;
+            Some(_) => {}
         }
-        if self.node(new).priority > self.node(root).priority {
-            let (left, right) = self.split(root, self.node(new).start);
-            self.nodes[new as usize].left = left;
-            self.nodes[new as usize].right = right;
-            self.refresh(new);
-            return new;
-        }
-        if self.node(new).start < self.node(root).start {
-            let child = self.attach(self.node(root).left, new);
-            self.nodes[root as usize].left = child;
-        } else {
-            let child = self.attach(self.node(root).right, new);
-            self.nodes[root as usize].right = child;
-        }
-        self.refresh(root);
-        root
-    }
-
-    /// Nodes below `start`, and the rest.
-    fn split(&mut self, root: u32, start: u64) -> (u32, u32) {
-        if root == NIL {
-            return (NIL, NIL);
-        }
-        if self.node(root).start < start {
-            let (left, right) = self.split(self.node(root).right, start);
-            self.nodes[root as usize].right = left;
-            self.refresh(root);
-            (root, right)
-        } else {
-            let (left, right) = self.split(self.node(root).left, start);
-            self.nodes[root as usize].left = right;
-            self.refresh(root);
-            (left, root)
-        }
-    }
-
-    fn join(&mut self, left: u32, right: u32) -> u32 {
-        if left == NIL {
-            return right;
-        }
-        if right == NIL {
-            return left;
-        }
-        if self.node(left).priority > self.node(right).priority {
-            let child = self.join(self.node(left).right, right);
-            self.nodes[left as usize].right = child;
-            self.refresh(left);
-            left
-        } else {
-            let child = self.join(left, self.node(right).left);
-            self.nodes[right as usize].left = child;
-            self.refresh(right);
-            right
-        }
+        let entries = &mut self.leaves[leaf];
+        let at = entries.below(hit.start);
+        entries.insert(at, hit);
+        self.firsts[leaf] = entries.starts[0];
+        self.lift(leaf, hit.len);
     }
 
     pub fn remove(&mut self, hit: Hit) {
         if let Some(by_len) = &mut self.by_len {
             by_len.remove(&(hit.len, hit.start, hit.range));
         }
+        let leaf = self.leaf_of(hit.start);
+        let Some(entries) = self.leaves.get_mut(leaf) else { return };
+        let at = entries.below(hit.start);
+        if at >= entries.count {
+            return;
+        }
         self.len -= 1;
-        self.root = self.detach(self.root, hit.start);
+        entries.remove(at);
+        if entries.count == 0 {
+            self.drop_leaf(leaf);
+            return;
+        }
+        self.firsts[leaf] = entries.starts[0];
+        let count = entries.count;
+        self.lower(leaf, hit.len);
+        if count < LEAF / 4 {
+            self.merge(leaf);
+        }
     }
 
     /// Gives a range another start and length that leave it between its neighbours.
@@ -177,79 +184,126 @@ impl Index {
             by_len.remove(&(old.len, old.start, old.range));
             by_len.insert((new.len, new.start, new.range));
         }
-        self.update_in(self.root, old.start, new);
+        let leaf = self.leaf_of(old.start);
+        let Some(entries) = self.leaves.get_mut(leaf) else { return };
+        let at = entries.below(old.start);
+        if at >= entries.count {
+            return;
+        }
+        entries.set(at, new);
+        self.firsts[leaf] = entries.starts[0];
+        if new.len < old.len {
+            self.lower(leaf, old.len);
+        } else {
+            self.lift(leaf, new.len);
+        }
     }
 
-    /// Tells whether the longest length below `at` has changed.
-    fn update_in(&mut self, at: u32, start: u64, new: Hit) -> bool {
-        if at == NIL {
-            return false;
+    /// A range of a leaf has become `len` bytes long.
+    #[inline]
+    fn lift(&mut self, leaf: usize, len: u64) {
+        if len > self.longest[leaf] {
+            self.longest[leaf] = len;
+            let group = &mut self.groups[leaf / GROUP];
+            *group = (*group).max(len);
         }
-        let node = self.node(at);
-        let before = node.longest;
-        if node.start == start {
-            let node = &mut self.nodes[at as usize];
-            (node.start, node.len, node.range) = (new.start, new.len, new.range);
-        } else {
-            let child = if start < node.start { node.left } else { node.right };
-            if !self.update_in(child, start, new) {
-                return false;
-            }
-        }
-        self.refresh(at);
-        self.node(at).longest != before
     }
 
-    fn detach(&mut self, root: u32, start: u64) -> u32 {
-        if root == NIL {
-            return NIL;
+    /// A range of a leaf was `len` bytes long and is so no more.
+    #[inline]
+    fn lower(&mut self, leaf: usize, len: u64) {
+        if len < self.longest[leaf] {
+            return;
         }
-        let node = self.node(root);
-        let (left, right) = (node.left, node.right);
-        if node.start == start {
-            self.spare.push(root);
-            return self.join(left, right);
+        self.longest[leaf] = self.leaves[leaf].longest();
+        if len == self.groups[leaf / GROUP] {
+            self.refresh_group(leaf / GROUP);
         }
-        if start < node.start {
-            let child = self.detach(left, start);
-            self.nodes[root as usize].left = child;
-        } else {
-            let child = self.detach(right, start);
-            self.nodes[root as usize].right = child;
+    }
+
+    fn refresh_group(&mut self, group: usize) {
+        let end = ((group + 1) * GROUP).min(self.longest.len());
+        let leaves = &self.longest[group * GROUP..end];
+        self.groups[group] = leaves.iter().fold(0, |most, &len| most.max(len));
+    }
+
+    /// Puts an empty leaf at a place.
+    fn add_leaf(&mut self, at: usize, first: u64) {
+        let leaf = self.spare.take().unwrap_or_else(|| Box::new(Leaf::EMPTY));
+        self.leaves.insert(at, leaf);
+        self.firsts.insert(at, first);
+        self.longest.insert(at, 0);
+        self.regroup(at);
+    }
+
+    fn drop_leaf(&mut self, at: usize) {
+        self.spare = Some(self.leaves.remove(at));
+        self.firsts.remove(at);
+        self.longest.remove(at);
+        self.regroup(at);
+    }
+
+    /// Leaves from `at` on have changed their places.
+    fn regroup(&mut self, at: usize) {
+        self.groups.resize(self.leaves.len().div_ceil(GROUP), 0);
+        for group in at / GROUP..self.groups.len() {
+            self.refresh_group(group);
         }
-        self.refresh(root);
-        root
+    }
+
+    /// Moves the upper half of a full leaf to a new one.
+    fn split(&mut self, at: usize) {
+        self.add_leaf(at + 1, 0);
+        if let [lower, upper] = &mut self.leaves[at..at + 2] {
+            lower.move_tail(LEAF / 2, upper);
+        }
+        self.measure(at);
+        self.measure(at + 1);
+    }
+
+    /// Joins a leaf with few ranges with a neighbour, where one leaf holds both with room to spare.
+    fn merge(&mut self, at: usize) {
+        let count = |leaf: usize| self.leaves.get(leaf).map_or(LEAF, |leaf| leaf.count);
+        let few = |pair: usize| count(pair) + count(pair + 1) <= LEAF / 4 * 3;
+        let pair = if few(at) { at } else { at.wrapping_sub(1) };
+        if pair != at && (at == 0 || !few(pair)) {
+            return;
+        }
+        if let [lower, upper] = &mut self.leaves[pair..pair + 2] {
+            upper.move_tail(0, lower);
+        }
+        self.drop_leaf(pair + 1);
+        self.measure(pair);
+    }
+
+    /// Works out first and longest of a leaf anew.
+    fn measure(&mut self, leaf: usize) {
+        self.firsts[leaf] = self.leaves[leaf].starts[0];
+        self.longest[leaf] = self.leaves[leaf].longest();
+        self.refresh_group(leaf / GROUP);
     }
 
     /// Calls `look` for the ranges of at least `len` bytes in order of address until it says stop.
+    #[inline]
     pub fn scan(&self, len: u64, look: &mut impl FnMut(Hit) -> bool) {
-        self.scan_in(self.root, len, look);
-    }
-
-    fn scan_in(&self, root: u32, len: u64, look: &mut impl FnMut(Hit) -> bool) -> bool {
-        if root == NIL || self.node(root).longest < len {
-            return false;
+        for (group, _) in self.groups.iter().enumerate().filter(|(_, longest)| **longest >= len) {
+            let end = ((group + 1) * GROUP).min(self.leaves.len());
+            for leaf in (group * GROUP..end).filter(|&leaf| self.longest[leaf] >= len) {
+                let entries = &*self.leaves[leaf];
+                for at in 0..entries.count.min(LEAF) {
+                    if entries.lens[at] >= len && look(entries.hit(at)) {
+                        return;
+                    }
+                }
+            }
         }
-        let node = self.node(root);
-        self.scan_in(node.left, len, look)
-            || (node.len >= len
-                && look(Hit { start: node.start, len: node.len, range: node.range }))
-            || self.scan_in(node.right, len, look)
     }
 
     /// The range that `at` lies in.
     pub fn containing(&self, at: u64) -> Option<Hit> {
-        let (mut root, mut best) = (self.root, None);
-        while root != NIL {
-            let node = self.node(root);
-            if node.start <= at {
-                best = Some(Hit { start: node.start, len: node.len, range: node.range });
-                root = node.right;
-            } else {
-                root = node.left;
-            }
-        }
-        best.filter(|hit| at - hit.start < hit.len)
+        let leaf = self.leaves.get(self.leaf_of(at))?;
+        let hit = leaf.hit(leaf.below(at.checked_add(1)?).checked_sub(1)?);
+        (at - hit.start < hit.len).then_some(hit)
     }
 
     /// Ranges of at least `len` bytes, shortest first.
@@ -258,56 +312,60 @@ impl Index {
         by_len.map(|&(len, start, range)| Hit { start, len, range })
     }
 
-    /// All ranges, longest first, of equally long ones the last first.
-    pub fn longest(&self) -> impl Iterator<Item = Hit> + '_ {
-        // Subtrees by the longest range in them; a range by itself once its subtree came up.
-        let mut heap: BinaryHeap<(u64, bool, u64, u32)> = BinaryHeap::new();
-        if self.root != NIL {
-            heap.push((self.node(self.root).longest, true, 0, self.root));
-        }
-        std::iter::from_fn(move || {
-            loop {
-                let (len, is_tree, start, at) = heap.pop()?;
-                let node = self.node(at);
-                if !is_tree {
-                    return Some(Hit { start, len, range: node.range });
-                }
-                heap.push((node.len, false, node.start, at));
-                for child in [node.left, node.right].into_iter().filter(|&child| child != NIL) {
-                    heap.push((self.node(child).longest, true, 0, child));
-                }
-            }
-        })
+    /// Length of the longest range; 0 if there is none.
+    pub fn longest_len(&self) -> u64 {
+        self.groups.iter().fold(0, |most, &len| most.max(len))
     }
 
-    /// Whether tree and set hold the same ranges, ordered, with true maxima (O(n)).
+    /// The longest ranges, at most `most` of them, longest first, of equally long ones the last
+    /// first.
+    pub fn longest(&self, most: usize) -> Vec<Hit> {
+        if let Some(by_len) = &self.by_len {
+            let hits = by_len.iter().rev().take(most);
+            return hits.map(|&(len, start, range)| Hit { start, len, range }).collect();
+        }
+        let mut order: Vec<(u64, usize)> =
+            self.longest.iter().copied().enumerate().map(|(leaf, len)| (len, leaf)).collect();
+        if self.len > most {
+            order.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        let rank = |hit: &Hit| std::cmp::Reverse((hit.len, hit.start));
+        let (mut best, mut least): (Vec<Hit>, u64) = (Vec::with_capacity(2 * most + LEAF), 0);
+        for (longest, leaf) in order {
+            if longest < least {
+                break;
+            }
+            best.extend(self.leaves[leaf].hits().filter(|hit| hit.len >= least));
+            if best.len() > 2 * most {
+                let (_, last, _) = best.select_nth_unstable_by_key(most - 1, rank);
+                least = last.len;
+                best.truncate(most);
+            }
+        }
+        best.sort_unstable_by_key(rank);
+        best.truncate(most);
+        best
+    }
+
+    /// Whether leaves and set hold the same ranges, ordered, with true lengths (O(n)).
     pub fn is_sound(&self) -> bool {
-        let mut seen = Vec::new();
-        let sound = self.walk(self.root, &mut seen);
+        let seen: Vec<Hit> = self.leaves.iter().flat_map(|leaf| leaf.hits()).collect();
         let ordered = seen.windows(2).all(|pair| pair[0].start + pair[0].len <= pair[1].start);
         let same = self.by_len.as_ref().is_none_or(|by_len| {
             by_len.len() == seen.len()
                 && seen.iter().all(|hit| by_len.contains(&(hit.len, hit.start, hit.range)))
         });
-        sound && ordered && same && seen.len() == self.len
-    }
-
-    fn walk(&self, root: u32, seen: &mut Vec<Hit>) -> bool {
-        if root == NIL {
-            return true;
-        }
-        let node = self.node(root);
-        let mut longest = node.len;
-        let mut sound = true;
-        for child in [node.left, node.right] {
-            if child != NIL {
-                longest = longest.max(self.node(child).longest);
-                sound &= self.node(child).priority <= node.priority;
-            }
-        }
-        sound &= longest == node.longest && self.walk(node.left, seen);
-        seen.push(Hit { start: node.start, len: node.len, range: node.range });
-        sound && self.walk(node.right, seen)
+        let tops = (self.firsts.len(), self.longest.len(), self.groups.len());
+        let sized =
+            tops == (self.leaves.len(), self.leaves.len(), self.leaves.len().div_ceil(GROUP));
+        let told = self.leaves.iter().zip(&self.firsts).zip(&self.longest);
+        let true_tops = told.into_iter().all(|((leaf, first), longest)| {
+            leaf.count > 0 && leaf.starts[0] == *first && leaf.longest() == *longest
+        });
+        let groups = self.longest.chunks(GROUP).zip(&self.groups);
+        let true_groups =
+            groups.into_iter().all(|(leaves, most)| leaves.iter().max() == Some(most));
+        ordered && same && sized && true_tops && true_groups && seen.len() == self.len
     }
 }
 
@@ -354,7 +412,7 @@ mod tests {
             let mut longest = model.clone();
             longest.sort_unstable_by_key(|hit| std::cmp::Reverse((hit.len, hit.start)));
             longest.truncate(5);
-            assert_eq!(index.longest().take(5).collect::<Vec<_>>(), longest, "step {step}");
+            assert_eq!(index.longest(5), longest, "step {step}");
             let inside = model.iter().find(|hit| hit.start <= from && from < hit.start + hit.len);
             assert_eq!(index.containing(from).as_ref(), inside, "step {step}");
         }

@@ -2,7 +2,7 @@
 //! indices as each needs.
 
 use super::index::Hit;
-use super::ranges::{NONE, Owner, Ranges, Saved, State};
+use super::ranges::{NONE, Owner, Range, Ranges, Saved, State};
 use crate::id::Key;
 
 /// Ranges there may be before a block is cut out: far beyond any real use, and short of the end of
@@ -26,39 +26,30 @@ impl Ranges {
         }
     }
 
-    pub(super) fn joins(&self, left: u32, right: u32) -> bool {
-        match (self.at(left), self.at(right)) {
-            (Some(a), Some(b)) => match (a.state, b.state) {
-                (State::Hole, State::Hole) => true,
-                (State::Free, State::Free) => {
-                    let owner = Owner::of(&a.points);
-                    owner == Owner::of(&b.points)
-                        && (owner != Owner::Nobody || a.points == b.points)
-                }
-                _ => false,
-            },
-            _ => false,
-        }
-    }
-
     /// Joins a range that is in no index with its neighbours and enters the result; a hole at the
     /// end of a span becomes untouched again. Returns the slot that holds the bytes now, [`NONE`]
     /// if they are untouched.
     pub(super) fn coalesce(&mut self, index: u32) -> u32 {
-        if let Some(grown) = self.grow_neighbour(index) {
-            return grown;
+        let Some(range) = self.at(index) else { return index };
+        let (state, prev, next) = (range.state, range.prev, range.next);
+        if !matches!(state, State::Free | State::Hole) {
+            return index;
+        }
+        let before = self.at(prev).filter(|before| before.joins(range));
+        let after = self.at(next).filter(|after| after.joins(range));
+        let (to_prev, to_next) = (before.is_some(), after.is_some());
+        // Without new points nothing but one neighbour's extent changes in the indices.
+        let alike = |neighbour: Option<&Range>| neighbour.is_none_or(|n| n.points == range.points);
+        if state == State::Free && (to_prev || to_next) && alike(before) && alike(after) {
+            return self.grow_neighbour(index, to_prev, to_next);
         }
         let mut index = index;
-        if let Some(prev) = self.at(index).map(|range| range.prev)
-            && self.joins(prev, index)
-        {
+        if to_prev {
             self.delist(prev);
             self.absorb(prev, index);
             index = prev;
         }
-        if let Some(next) = self.at(index).map(|range| range.next)
-            && self.joins(index, next)
-        {
+        if to_next {
             self.delist(next);
             self.absorb(index, next);
         }
@@ -76,40 +67,25 @@ impl Ranges {
         }
     }
 
-    /// Adds a free range that is in no index to a free neighbour whose points it does not add to:
-    /// nothing but that neighbour's length changes in the indices. `None` when there is none.
-    fn grow_neighbour(&mut self, index: u32) -> Option<u32> {
-        let range = self.at(index).filter(|range| range.state == State::Free)?;
-        let (start, len, prev, next) = (range.start, range.len, range.prev, range.next);
-        let takes = |ranges: &Self, left: u32, right: u32, neighbour: u32| {
-            ranges.joins(left, right)
-                && ranges.at(index).zip(ranges.at(neighbour)).is_some_and(|(range, taker)| {
-                    range.points == taker.points || range.points.is_empty()
-                })
-        };
-        if takes(self, prev, index, prev) {
-            let takes_next = self.joins(prev, next);
-            let alike = self.at(prev).zip(self.at(next)).is_some_and(|(a, b)| a.points == b.points);
-            if takes_next && !alike {
-                return None;
-            }
-            let (from, before) = self.at(prev).map(|range| (range.start, range.len))?;
-            self.unlink(index)?;
-            let mut total = before + len;
-            if takes_next {
-                self.delist(next);
-                total += self.unlink(next)?.len;
-            }
-            self.resize(prev, from, total);
-            return Some(prev);
+    /// Adds a free range that is in no index to neighbours with the same points: the one before
+    /// it, if `to_prev`, else the one after it stays.
+    fn grow_neighbour(&mut self, index: u32, to_prev: bool, to_next: bool) -> u32 {
+        let extent = |ranges: &Self, index| ranges.at(index).map_or((0, 0), |r| (r.start, r.len));
+        let (start, len) = extent(self, index);
+        let (prev, next) = self.at(index).map_or((NONE, NONE), |range| (range.prev, range.next));
+        self.unlink(index);
+        if !to_prev {
+            self.resize(next, start, len + extent(self, next).1);
+            return next;
         }
-        if takes(self, index, next, next) && !self.joins(prev, index) {
-            let after = self.at(next)?.len;
-            self.unlink(index)?;
-            self.resize(next, start, len + after);
-            return Some(next);
+        let (from, mut total) = extent(self, prev);
+        total += len;
+        if to_next {
+            self.delist(next);
+            total += self.unlink(next).map_or(0, |next| next.len);
         }
-        None
+        self.resize(prev, from, total);
+        prev
     }
 
     /// Adds the range after `index` to it, both in no index.
@@ -131,7 +107,8 @@ impl Ranges {
         if range.state != State::Free || start < from || end > to || self.table.len() > MOST {
             return None;
         }
-        let points = self.at(index)?.points.clone();
+        debug_assert!(state != State::Free && state != State::Hole, "taken for nobody");
+        let points = range.points.clone();
         if from == start && to == end {
             self.delist(index);
             self.table.at_mut(index)?.state = state;
@@ -141,7 +118,7 @@ impl Ranges {
         if from == start {
             // The rest keeps the slot: it moves up.
             self.resize(index, end, to - end);
-            return self.insert(piece, prev, index);
+            return self.place(piece, prev, index);
         }
         let rest = (end < to).then(|| Saved {
             start: end,
@@ -150,7 +127,7 @@ impl Ranges {
             points: piece.points.clone(),
         });
         self.resize(index, from, start - from);
-        let key = self.insert(piece, index, next)?;
+        let key = self.place(piece, index, next)?;
         if let Some(rest) = rest {
             self.insert(rest, key.index(), next)?;
         }

@@ -36,6 +36,7 @@ mod blocks;
 mod check;
 mod fill;
 mod find;
+mod free_pages;
 mod give_back;
 mod index;
 mod join;
@@ -288,7 +289,7 @@ impl Pages {
             policy,
             granule,
             ranges: Ranges::new(0, middle, bytes),
-            store: Store::new(granule.get(), middle),
+            store: Store::new(granule, middle),
             reached: BTreeMap::new(),
             stale: std::collections::VecDeque::new(),
             unmapping: 0,
@@ -326,12 +327,16 @@ impl Pages {
         }
     }
 
+    /// Free bytes behind sync points.
+    pub const fn pending(&self) -> u64 {
+        self.ranges.pending_bytes
+    }
+
     /// The room that the policy gives a request of `bytes`, where `at_most` may be created.
     pub fn room(&self, bytes: u64, at_most: u64) -> Room {
         let active =
             (self.live + self.ranges.pending_bytes).saturating_add(bytes).max(self.active_peak);
-        let slack = u128::from(active) * u128::from(self.policy.slack_permille) / 1_000;
-        let line = active.saturating_add(u64::try_from(slack).unwrap_or(u64::MAX));
+        let line = active.saturating_add(self.policy.slack(active));
         Room { before_stealing: line.saturating_sub(self.store.reserved).min(at_most), at_most }
     }
 
@@ -374,7 +379,9 @@ impl Pages {
         // block that was never used passes on what it was given.
         let mut left = range.points.clone();
         left.merge(points);
-        self.prune(&mut left);
+        if !left.is_empty() {
+            self.prune(&mut left);
+        }
         self.version += 1;
         self.live -= len;
         self.retire_name(block, left);
@@ -387,7 +394,10 @@ impl Pages {
         let index = block.0.index();
         if self.ranges.table.renew(block.0).is_some() {
             // A live range is in no index: it only has to enter one.
-            self.ranges.set(index, State::Free, points);
+            if let Some(range) = self.ranges.table.at_mut(index) {
+                (range.state, range.points) = (State::Free, points);
+            }
+            self.ranges.coalesce(index);
             return;
         }
         let Some(range) = self.ranges.at(index) else { return };
@@ -426,6 +436,9 @@ impl Pages {
     /// Points of the free ranges that tile `[start, end)`.
     fn points_under(&self, start: u64, end: u64) -> Points {
         let mut points = Points::NONE;
+        if self.ranges.pending_bytes == 0 {
+            return points;
+        }
         let mut at = start;
         while at < end {
             let Some(range) = self.ranges.find(at).and_then(|index| self.ranges.at(index)) else {

@@ -1,9 +1,12 @@
 //! The store: memory objects, pages, and which page backs which granule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use crate::device::MemoryId as ObjectId;
 use crate::id::{Key, Table};
+use crate::units::Align;
+
+use super::free_pages::FreePages;
 
 /// What a page is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,28 +51,29 @@ pub(super) struct Object {
 
 #[derive(Clone, Debug)]
 pub(super) struct Store {
-    granule: u64,
+    /// A granule as a power of two.
+    granule: u32,
     middle: u64,
     pub pages: Table<Page>,
     pub objects: BTreeMap<ObjectId, Object>,
     /// Per zone and granule: slot of the page plus one, 0 for none.
     granules: [Vec<u32>; 2],
-    /// Wholly free pages by size.
-    pub free: BTreeSet<(u64, u32)>,
+    /// Wholly free pages.
+    pub free: FreePages,
     pub free_bytes: u64,
     pub reserved: u64,
     pub reserved_peak: u64,
 }
 
 impl Store {
-    pub const fn new(granule: u64, middle: u64) -> Self {
+    pub const fn new(granule: Align, middle: u64) -> Self {
         Self {
-            granule,
+            granule: granule.get().trailing_zeros(),
             middle,
             pages: Table::new(),
             objects: BTreeMap::new(),
             granules: [Vec::new(), Vec::new()],
-            free: BTreeSet::new(),
+            free: FreePages::new(),
             free_bytes: 0,
             reserved: 0,
             reserved_peak: 0,
@@ -78,9 +82,9 @@ impl Store {
 
     const fn slot(&self, at: u64) -> (usize, usize) {
         if at < self.middle {
-            (0, (at / self.granule) as usize)
+            (0, (at >> self.granule) as usize)
         } else {
-            (1, ((at - self.middle) / self.granule) as usize)
+            (1, ((at - self.middle) >> self.granule) as usize)
         }
     }
 
@@ -93,7 +97,7 @@ impl Store {
 
     pub fn paint(&mut self, at: u64, bytes: u64, index: Option<u32>) {
         let (zone, slot) = self.slot(at);
-        let count = (bytes / self.granule) as usize;
+        let count = (bytes >> self.granule) as usize;
         let list = &mut self.granules[zone];
         if list.len() < slot + count {
             list.resize(slot + count, 0);
@@ -105,12 +109,8 @@ impl Store {
     fn enlist(&mut self, index: u32, was_free: bool) {
         let Some((_, page)) = self.pages.at(index) else { return };
         let (bytes, is_free) = (page.backing.bytes, page.is_free());
-        if is_free && !was_free {
-            self.free.insert((bytes, index));
-            self.free_bytes += bytes;
-        } else if was_free && !is_free {
-            self.free.remove(&(bytes, index));
-            self.free_bytes -= bytes;
+        if is_free != was_free {
+            self.list(index, bytes, is_free);
         }
     }
 
@@ -123,19 +123,42 @@ impl Store {
         }
     }
 
-    /// Calls `change(page, overlap)` for each page under a range.
+    /// Calls `change(page, overlap)` for each page under a range, and keeps the list of free ones
+    /// true.
+    #[inline(always)]
     fn each_under(&mut self, start: u64, len: u64, mut change: impl FnMut(&mut Page, u64)) {
         let end = start + len;
+        let (zone, mut slot) = self.slot(start);
         let mut at = start;
         while at < end {
-            let Some((key, page)) = self.page_at(at) else {
-                at = (at / self.granule + 1) * self.granule;
+            let index = self.granules[zone].get(slot).map_or(0, |&index| index);
+            let page = index.checked_sub(1).and_then(|index| self.pages.at_mut(index));
+            let Some(page) = page else {
+                at = ((at >> self.granule) + 1) << self.granule;
+                slot += 1;
                 continue;
             };
-            let page_end = page.at + page.backing.bytes;
-            let overlap = end.min(page_end) - at;
-            self.change(key.index(), |page| change(page, overlap));
+            let bytes = page.backing.bytes;
+            let page_end = page.at + bytes;
+            let was_free = page.is_free();
+            change(page, end.min(page_end) - at);
+            let is_free = page.is_free();
+            slot += ((page_end - at).div_ceil(1 << self.granule)) as usize;
             at = page_end;
+            if was_free != is_free {
+                self.list(index - 1, bytes, is_free);
+            }
+        }
+    }
+
+    /// Enters a page in the list of free ones, or strikes it.
+    fn list(&mut self, index: u32, bytes: u64, is_free: bool) {
+        if is_free {
+            self.free.insert(bytes, index);
+            self.free_bytes += bytes;
+        } else {
+            self.free.remove(bytes, index);
+            self.free_bytes -= bytes;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Placing a miss: where the fewest new bytes, the least stranding and the fewest gaps meet.
 
-use super::ranges::{NONE, Owner, State};
+use super::ranges::{NONE, Owner, Range, State};
 use super::{Pages, PagesError, Plan, Request, Room, Zone};
 
 /// Free ranges, longest first, whose surroundings are tried.
@@ -31,6 +31,89 @@ pub(super) struct Site {
     pub at: u64,
     pub hint: u32,
     pub gaps: Vec<Gap>,
+}
+
+/// The search for a place, extent by extent.
+struct Search<'a> {
+    pages: &'a Pages,
+    zone: Zone,
+    request: &'a Request,
+    /// Cost and address of the best place so far, and the place.
+    best: Option<((u64, u64), Site)>,
+    extent: Extent,
+    starts: Vec<u64>,
+    /// Addresses from which the surroundings come to an extent that was tried.
+    tried: Vec<(u64, u64)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(pages: &'a Pages, zone: Zone, request: &'a Request) -> Self {
+        let extent = Extent { parts: Vec::new(), hint: NONE };
+        let (starts, tried) = (Vec::new(), Vec::new());
+        Self { pages, zone, request, best: None, extent, starts, tried }
+    }
+
+    /// Tries the surroundings of the range that begins at an address.
+    fn around(&mut self, index: u32, at: u64) {
+        if self.tried.iter().any(|&(low, high)| low <= at && at < high) {
+            return;
+        }
+        let complete = self.pages.extent(self.zone, index, self.request, &mut self.extent);
+        let parts = &self.extent.parts;
+        if complete
+            && let Some(first) = parts.first()
+            && let Some(last) = parts.get(REACH).or_else(|| parts.last())
+        {
+            self.tried.push((first.0, last.1));
+        }
+        self.try_extent();
+    }
+
+    /// Tries the untouched end of the zone.
+    fn beyond(&mut self) {
+        let span = self.pages.ranges.span(self.zone);
+        self.extent.parts.clear();
+        self.extent.parts.push((span.top, span.limit, true));
+        self.extent.hint = span.last;
+        self.try_extent();
+    }
+
+    fn try_extent(&mut self) {
+        let Self { pages, request, extent, starts, .. } = self;
+        let (Some(first), Some(last)) = (extent.parts.first(), extent.parts.last()) else {
+            return;
+        };
+        let (low, high, bytes) = (first.0, last.1, request.bytes);
+        if high - low < bytes {
+            return;
+        }
+        let top = pages.ranges.spans[usize::from(low >= pages.ranges.spans[1].base)].top;
+        let up = |at: u64| at + request.align.padding(at);
+        starts.clear();
+        starts.push(up(low));
+        for &(start, end, hole) in &extent.parts {
+            if !hole {
+                starts.push(up(start));
+                starts.push(request.align.round_down(end.saturating_sub(bytes)));
+            }
+            if start == top {
+                starts.push(up(start));
+            }
+        }
+        if high <= top {
+            starts.push(request.align.round_down(high - bytes));
+        }
+        for &at in starts.iter() {
+            if at < low || at > high - bytes {
+                continue;
+            }
+            let cost = (pages.cost(extent, at, bytes), at);
+            if self.best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                let gaps = pages.gaps(extent, at, bytes);
+                self.best = Some((cost, Site { at, hint: extent.hint, gaps }));
+            }
+        }
+    }
 }
 
 impl Pages {
@@ -89,53 +172,52 @@ impl Pages {
 
     fn site(&self, zone: Zone, request: &Request) -> Option<Site> {
         let span = self.ranges.span(zone);
-        let mut best: Option<((u64, u64), Site)> = None;
-        let mut consider = |extent: &Extent| self.try_extent(extent, request, &mut best);
+        let mut search = Search::new(self, zone, request);
         for list in self.lists(zone, request.stream, true) {
-            for hit in list.longest().take(LONGEST) {
-                consider(&self.extent(zone, hit.range, request));
+            for hit in list.longest(LONGEST) {
+                search.around(hit.range, hit.start);
             }
         }
-        if let Some(&(_, _, hole)) = span.holes.range((request.bytes, 0, 0)..).next() {
-            consider(&self.extent(zone, hole, request));
+        if let Some(&(_, start, hole)) = span.holes.range((request.bytes, 0, 0)..).next() {
+            search.around(hole, start);
         }
-        consider(&self.extent(zone, span.last, request));
-        if self
-            .ranges
-            .at(span.last)
-            .is_some_and(|range| !self.usable(range.state, span.last, request))
+        search.around(span.last, self.ranges.at(span.last).map_or(0, |range| range.start));
+        if self.ranges.at(span.last).is_some_and(|range| !Self::usable(range, request))
             || span.last == NONE
         {
-            let tail = vec![(span.top, span.limit, true)];
-            consider(&Extent { parts: tail, hint: span.last });
+            search.beyond();
         }
-        best.map(|(_, site)| site)
+        search.best.map(|(_, site)| site)
     }
 
-    fn usable(&self, state: State, index: u32, request: &Request) -> bool {
-        match state {
+    fn usable(range: &Range, request: &Request) -> bool {
+        match range.state {
             State::Hole => true,
-            State::Free => self.ranges.at(index).is_some_and(|range| {
+            State::Free => {
                 let owner = Owner::of(&range.points);
                 owner == Owner::Anyone || owner == Owner::Stream(request.stream)
-            }),
+            }
             _ => false,
         }
     }
 
-    /// The surroundings of a range, itself included if it is usable.
-    fn extent(&self, zone: Zone, index: u32, request: &Request) -> Extent {
-        let usable = |index: u32| {
-            self.ranges.at(index).filter(|range| self.usable(range.state, index, request))
-        };
-        let mut first = index;
+    /// The surroundings of a range, itself included if it is usable. Tells whether they end on both
+    /// sides before they reach as far as is looked.
+    fn extent(&self, zone: Zone, index: u32, request: &Request, extent: &mut Extent) -> bool {
+        let usable =
+            |index: u32| self.ranges.at(index).filter(|range| Self::usable(range, request));
+        let (mut first, mut complete) = (index, false);
         for _ in 0..REACH {
             match usable(first).map(|range| range.prev) {
                 Some(prev) if usable(prev).is_some() => first = prev,
-                _ => break,
+                _ => {
+                    complete = true;
+                    break;
+                }
             }
         }
-        let mut extent = Extent { parts: Vec::new(), hint: first };
+        extent.parts.clear();
+        extent.hint = first;
         let (mut at, mut left) = (first, 2 * REACH);
         while let Some(range) = usable(at).filter(|_| left > 0) {
             extent.parts.push((range.start, range.end(), range.state == State::Hole));
@@ -149,47 +231,7 @@ impl Pages {
             at = range.next;
             left -= 1;
         }
-        extent
-    }
-
-    fn try_extent(
-        &self,
-        extent: &Extent,
-        request: &Request,
-        best: &mut Option<((u64, u64), Site)>,
-    ) {
-        let (Some(first), Some(last)) = (extent.parts.first(), extent.parts.last()) else {
-            return;
-        };
-        let (low, high, bytes) = (first.0, last.1, request.bytes);
-        if high - low < bytes {
-            return;
-        }
-        let top = self.ranges.spans[usize::from(low >= self.ranges.spans[1].base)].top;
-        let up = |at: u64| at + request.align.padding(at);
-        let mut starts = vec![up(low)];
-        for &(start, end, hole) in &extent.parts {
-            if !hole {
-                starts.push(up(start));
-                starts.push(request.align.round_down(end.saturating_sub(bytes)));
-            }
-            if start == top {
-                starts.push(up(start));
-            }
-        }
-        if high <= top {
-            starts.push(request.align.round_down(high - bytes));
-        }
-        for at in starts {
-            if at < low || at > high - bytes {
-                continue;
-            }
-            let cost = (self.cost(extent, at, bytes), at);
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                let gaps = self.gaps(extent, at, bytes);
-                *best = Some((cost, Site { at, hint: extent.hint, gaps }));
-            }
-        }
+        complete && left > 0
     }
 
     fn gaps(&self, extent: &Extent, at: u64, bytes: u64) -> Vec<Gap> {

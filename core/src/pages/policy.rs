@@ -62,6 +62,15 @@ impl Policy {
         if bytes < self.large { Zone::Small } else { Zone::Large }
     }
 
+    /// Bytes that may be created above `active` ones before pages are stolen.
+    pub(super) fn slack(&self, active: u64) -> u64 {
+        if self.slack_permille == 0 {
+            return 0;
+        }
+        let slack = u128::from(active) * u128::from(self.slack_permille) / 1_000;
+        u64::try_from(slack).unwrap_or(u64::MAX)
+    }
+
     /// The divisor of gaps: `grading`, halved for each doubling of the share over its limit.
     fn divisor(&self, heat: Heat, now: u64) -> u64 {
         let over = heat.spent.saturating_sub(self.steal_allowance);

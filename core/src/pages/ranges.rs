@@ -42,8 +42,22 @@ pub(super) struct Range {
 }
 
 impl Range {
+    #[inline]
     pub const fn end(&self) -> u64 {
         self.start + self.len
+    }
+
+    /// Whether it makes one range with a neighbour.
+    pub fn joins(&self, other: &Self) -> bool {
+        match (self.state, other.state) {
+            (State::Hole, State::Hole) => true,
+            (State::Free, State::Free) => {
+                let owner = Owner::of(&self.points);
+                owner == Owner::of(&other.points)
+                    && (owner != Owner::Nobody || self.points == other.points)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -65,6 +79,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
+    #[inline]
     pub fn of(points: &Points) -> Self {
         match points.single_stream() {
             _ if points.is_empty() => Self::Anyone,
@@ -193,7 +208,7 @@ impl Ranges {
     }
 
     /// Links a range between two neighbours, in no index yet. `None` when the table is full.
-    fn place(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
+    pub(super) fn place(&mut self, saved: Saved, prev: u32, next: u32) -> Option<Key> {
         let Saved { start, len, state, points } = saved;
         let key =
             self.table.insert(Range { start, len, state, points, owner: NONE, prev, next })?;

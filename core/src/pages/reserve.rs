@@ -94,16 +94,24 @@ impl Pages {
         if !plan.steps.is_empty() {
             return Err(PagesError::WrongState);
         }
-        let key = self
-            .ranges
-            .take(plan.hint, plan.at, plan.bytes, State::Live)
-            .ok_or(PagesError::TooMany)?;
+        self.take_free(plan.hint, plan.at, plan.bytes, plan.now).ok_or(PagesError::TooMany)
+    }
+
+    /// Makes a block of a part of one free range.
+    pub(super) fn take_free(
+        &mut self,
+        range: u32,
+        at: u64,
+        bytes: u64,
+        now: u64,
+    ) -> Option<BlockId> {
+        let key = self.ranges.take(range, at, bytes, State::Live)?;
         self.version += 1;
-        self.heat.since.get_or_insert(plan.now);
-        self.store.cover(plan.at, plan.bytes);
-        self.live += plan.bytes;
+        self.heat.since.get_or_insert(now);
+        self.store.cover(at, bytes);
+        self.live += bytes;
         self.active_peak = self.active_peak.max(self.live + self.ranges.pending_bytes);
-        Ok(BlockId(key))
+        Some(BlockId(key))
     }
 
     /// Makes one block of two that lie side by side; the first keeps its name.

@@ -11,6 +11,7 @@ static NO_POINTS: Points = Points::NONE;
 
 impl Pool {
     /// Bytes of a block.
+    #[inline]
     pub fn bytes(&self, spot: Spot) -> u64 {
         match (spot.kind(), &self.paged) {
             (SpotKind::Slab(node), _) => self.ranges.bytes(node),
@@ -55,11 +56,35 @@ impl Pool {
         self.uses_mut(spot).map(std::mem::take).unwrap_or_default()
     }
 
+    /// Bytes and recorded uses of a block.
+    #[inline]
+    pub fn extent(&mut self, spot: Spot) -> Option<(u64, &mut Points)> {
+        match (spot.kind(), &mut self.paged) {
+            (SpotKind::Slab(node), _) => Some(self.ranges.extent(node)),
+            (SpotKind::Page(slot), Some(paged)) => paged.pages.live_extent(slot),
+            (SpotKind::Page(_), None) => None,
+        }
+    }
+
+    /// Names the block that a range belongs to, by its slot, and tells where it is.
+    #[inline]
+    pub fn own(&mut self, spot: Spot, slot: u32) -> Place {
+        if let (SpotKind::Page(at), Some(paged)) = (spot.kind(), &mut self.paged) {
+            let offset = paged.pages.set_owner(at, slot);
+            return Place { space: paged.space, offset };
+        }
+        self.set_owner(spot, slot);
+        self.place(spot)
+    }
+
     /// Names the block that a range belongs to, by its slot.
+    #[inline]
     pub fn set_owner(&mut self, spot: Spot, slot: u32) {
         match (spot.kind(), &mut self.paged) {
             (SpotKind::Slab(node), _) => self.ranges.set_owner(node, slot),
-            (SpotKind::Page(at), Some(paged)) => paged.pages.set_owner(at, slot),
+            (SpotKind::Page(at), Some(paged)) => {
+                paged.pages.set_owner(at, slot);
+            }
             (SpotKind::Page(_), None) => {}
         }
     }
@@ -93,6 +118,7 @@ impl Pool {
     }
 
     /// First byte of a block in its segment.
+    #[inline]
     pub fn offset(&self, spot: Spot) -> u64 {
         match (spot.kind(), &self.paged) {
             (SpotKind::Slab(node), _) => self.ranges.offset(node),
@@ -102,6 +128,7 @@ impl Pool {
     }
 
     /// Where a block is.
+    #[inline]
     pub fn place(&self, spot: Spot) -> Place {
         let space = match (spot.kind(), &self.paged) {
             (SpotKind::Slab(node), _) => {

@@ -291,22 +291,31 @@ impl Pool {
 
     /// Free bytes that work is still ordered before.
     pub fn pending(&self) -> u64 {
-        self.ranges.total_free() - self.ranges.home_free(Home::Done) + self.usage().pending
+        let paged = self.paged.as_ref().map_or(0, |paged| paged.pages.pending());
+        self.ranges.total_free() - self.ranges.home_free(Home::Done) + paged
     }
 
     /// Takes room that was found under the same lock. The block's range comes with the points of
     /// all who used it before, which stay recorded on it.
     pub fn take(&mut self, room: Room) -> Grabbed {
-        let before = self.pending();
-        let (node, points) = match room {
-            Room::Hole(fit) => self.ranges.take(fit, State::Live),
-            Room::Joined(join) => self.ranges.take_join(join, State::Live),
+        let (node, points, pending) = match room {
+            Room::Hole(fit) => {
+                let (node, points) = self.ranges.take(fit, State::Live);
+                // A hole is as a whole behind its points.
+                let pending = if points.is_empty() { 0 } else { fit.bytes };
+                (node, points, pending)
+            }
+            Room::Joined(join) => {
+                let before = self.pending();
+                let (node, points) = self.ranges.take_join(join, State::Live);
+                (node, points, before - self.pending())
+            }
         };
         if !points.is_empty() {
             *self.ranges.points_mut(node) = points.clone();
         }
         self.note_use(node);
-        Grabbed { spot: Spot::slab(node), points, pending: before - self.pending() }
+        Grabbed { spot: Spot::slab(node), points, pending }
     }
 
     /// Adds a new segment whose first `bytes` are taken.

@@ -1,7 +1,7 @@
 //! The paged space of a pool: addresses at the device, and which pages back them.
 
 use crate::device::SpaceId;
-use crate::pages::{Pages, PagesError, Plan, Reservation, Room, Zone};
+use crate::pages::{BlockId, Pages, PagesError, Plan, Reservation, Room, Zone};
 use crate::point::{Points, StreamId};
 use crate::request::{Layout, Tag};
 
@@ -21,16 +21,26 @@ impl Paged {
         Self { space, address, pages, touched: Touched::Nobody }
     }
 
-    /// A hole that `stream` can use at once. `left` is what the budget still allows.
-    pub fn find_ready(
-        &self,
+    /// Takes a hole that `stream` can use at once. `left` is what the budget still allows.
+    #[inline]
+    pub fn serve(
+        &mut self,
         layout: Layout,
         stream: StreamId,
         now_ns: u64,
         left: u64,
-    ) -> Option<Plan> {
+    ) -> Option<Grabbed> {
         let room = self.pages.room(layout.bytes, left);
-        self.pages.find_ready(&request(layout, stream, false), now_ns, room)
+        let block = self.pages.serve(&request(layout, stream, false), now_ns, room)?;
+        Some(self.grabbed(block, layout.bytes))
+    }
+
+    /// A block that was a hole until now.
+    fn grabbed(&self, block: BlockId, bytes: u64) -> Grabbed {
+        let points = self.pages.uses(block.slot()).clone();
+        // A hole is as a whole behind its points.
+        let pending = if points.is_empty() { 0 } else { bytes };
+        Grabbed { spot: Spot::page(block.slot()), points, pending }
     }
 
     /// A hole behind other streams' work.
@@ -77,12 +87,9 @@ impl Paged {
     /// # Errors
     /// As [`Pages::reserve`]; nothing has changed then.
     pub fn take(&mut self, plan: Plan) -> Result<Grabbed, PagesError> {
-        let before = self.pages.usage().pending;
+        let bytes = plan.bytes;
         let block = self.pages.take_hole(plan)?;
-        let slot = block.slot();
-        let points = self.pages.uses(slot).clone();
-        let pending = before.saturating_sub(self.pages.usage().pending);
-        Ok(Grabbed { spot: Spot::page(slot), points, pending })
+        Ok(self.grabbed(block, bytes))
     }
 
     /// Reserves a plan. Gives the change of pending bytes too: active bytes that it took over.
@@ -90,9 +97,9 @@ impl Paged {
     /// # Errors
     /// As [`Pages::reserve`]; nothing has changed then.
     pub fn reserve(&mut self, plan: Plan) -> Result<(Reservation, i64), PagesError> {
-        let before = self.pages.usage().pending;
+        let before = self.pages.pending();
         let reservation = self.pages.reserve(plan)?;
-        Ok((reservation, self.pages.usage().pending as i64 - before as i64))
+        Ok((reservation, self.pages.pending() as i64 - before as i64))
     }
 
     /// The parts of a zone in order of address, offsets counted from the zone's first byte.

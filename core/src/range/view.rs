@@ -97,6 +97,13 @@ impl Ranges {
         self.segments[segment.0 as usize].last.some()
     }
 
+    /// Bytes and recorded uses of a taken node.
+    #[inline]
+    pub fn extent(&mut self, node: NodeId) -> (u64, &mut Points) {
+        let node = &mut self.nodes[node];
+        (node.bytes, &mut node.points)
+    }
+
     /// The nodes of a segment in order of address.
     pub fn iter(&self, segment: SegmentId) -> impl Iterator<Item = NodeView<'_>> + '_ {
         successors(self.first(segment), |node| self.next(*node)).map(|node| self.view(node))

@@ -5,7 +5,7 @@ use std::time::Instant;
 use cudarc::driver::sys;
 use serde_json::json;
 use terrane_core::device::{Device, StreamId};
-use terrane_core::{Allocator, Handle, Request};
+use terrane_core::{Allocator, Config, Handle, Request};
 
 use crate::allocator::{driver_calls, shared};
 use crate::capture::{raw_of_device, with_context};
@@ -114,10 +114,37 @@ fn keep_all(device: u32) -> Result<(), Failure> {
     }
 }
 
+/// What our pairs cost.
+struct Cost {
+    cached: f64,
+    mixed: f64,
+    driver_calls: u64,
+}
+
+/// Times our pairs on a stream, with memory mapped page by page or in plain segments.
+fn ours(
+    device: &std::sync::Arc<terrane_cuda::CudaDevice>,
+    stream: StreamId,
+    paging: bool,
+    count: u32,
+) -> Result<Cost, Failure> {
+    let mut config = Config::for_device(device.caps());
+    config.paging = paging;
+    let alloc = Allocator::with_config(device.clone(), config)?;
+    let mut ours = Ours { alloc: &alloc, stream };
+    cached(&mut ours, count / 10)?;
+    let before = driver_calls();
+    let cached = cached(&mut ours, count)?;
+    let calls = driver_calls() - before;
+    let mixed = mixed(&mut ours, count)?;
+    ensure!(calls == 0, "{calls} driver calls on hits");
+    alloc.check()?;
+    Ok(Cost { cached, mixed, driver_calls: calls })
+}
+
 fn pairs(setup: &Setup) -> Outcome {
     let device = shared(setup)?;
     with_context(&device, || {
-        let alloc = Allocator::new(device.clone())?;
         let stream = device.create_stream(Default::default())?;
         let other = device.create_stream(Default::default())?;
         let raw = raw_of_device(&device, other)?;
@@ -131,18 +158,15 @@ fn pairs(setup: &Setup) -> Outcome {
         };
         device.wait_any(&[device.mark(other)?], crate::support::LONG)?;
         device.retire_stream(other)?;
-        let mut ours = Ours { alloc: &alloc, stream };
-        cached(&mut ours, count / 10)?;
-        let before = driver_calls();
-        let cached = cached(&mut ours, count)?;
-        let calls = driver_calls() - before;
-        let mixed = mixed(&mut ours, count)?;
-        ensure!(calls == 0, "{calls} driver calls on hits");
-        alloc.check()?;
+        let paged = ours(&device, stream, true, count)?;
+        let plain = ours(&device, stream, false, count)?;
         Ok(json!({
-            "cached_pair_ns": cached, "mixed_pair_ns": mixed, "driver_calls_of_hits": calls,
+            "cached_pair_ns": paged.cached, "mixed_pair_ns": paged.mixed,
+            "plain_cached_pair_ns": plain.cached, "plain_mixed_pair_ns": plain.mixed,
+            "driver_calls_of_hits": paged.driver_calls + plain.driver_calls,
             "cudaMallocAsync_cached_pair_ns": theirs, "cudaMallocAsync_mixed_pair_ns": theirs_mixed,
-            "times_faster_cached": theirs / cached, "times_faster_mixed": theirs_mixed / mixed,
+            "times_faster_cached": theirs / paged.cached,
+            "times_faster_mixed": theirs_mixed / paged.mixed,
         }))
     })
 }

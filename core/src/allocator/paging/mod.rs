@@ -65,10 +65,7 @@ impl Inner {
     /// The classes, by bit, whose requests paging may serve: none for a captured graph, whose
     /// addresses must stay backed, nor for memory objects that others are to see.
     pub(super) fn paged_classes(&self, dedicated: bool, exportable: bool, graph: bool) -> u32 {
-        if !self.config.paging || dedicated || exportable || graph {
-            return 0;
-        }
-        self.caps().paging.map_or(0, |paging| paging.classes)
+        if dedicated || exportable || graph { 0 } else { self.paged }
     }
 
     /// Serves a request by mapping pages in a class. `None` when paging can not serve it there,
@@ -397,8 +394,7 @@ impl State {
     pub(super) fn count_pending(&mut self, kind: crate::device::MemoryKind, change: i64) {
         match u64::try_from(change) {
             Ok(more) => {
-                self.counters.active.add(more);
-                self.counters.kinds[super::state::kind_index(kind)].active.add(more);
+                self.count_active(kind, more);
             }
             Err(_) => self.count_done(kind, change.unsigned_abs()),
         }

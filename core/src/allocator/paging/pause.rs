@@ -368,8 +368,7 @@ impl State {
         let pool = self.pool(block);
         let (kind, bytes) = (pool.kind, pool.bytes(block.spot));
         let requested = bytes.saturating_sub(u64::from(block.pad));
-        self.count_free(kind, block.tag, requested, bytes);
-        self.count_done(kind, bytes);
+        self.count_free(kind, block.tag, (requested, bytes), true);
         self.count_alloc(kind, block.tag, 0, 0);
         self.waits.remove(key.index());
         if let Ok(block) = self.block_mut(key) {
@@ -384,7 +383,7 @@ impl State {
         let pool = self.pool(block);
         let (kind, bytes) = (pool.kind, pool.bytes(block.spot));
         let requested = bytes.saturating_sub(u64::from(block.pad));
-        self.count_free(kind, block.tag, 0, 0);
+        self.count_free(kind, block.tag, (0, 0), true);
         self.count_alloc(kind, block.tag, requested, bytes);
         if let Ok(block) = self.block_mut(key) {
             block.flags &= !flag::MAPPED;
@@ -402,7 +401,7 @@ impl State {
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, class) = (pool.kind, pool.key.class.0);
         pool.free(block.spot, Points::NONE, now);
-        self.count_free(kind, block.tag, 0, 0);
+        self.count_free(kind, block.tag, (0, 0), true);
         for kind in [EventKind::FreeRequested, EventKind::FreeCompleted] {
             let event = Event::new(kind).handle(key.to_bits()).of(class, block.tag.0);
             self.event(event.on(block.stream.0, block.site));

@@ -1,6 +1,7 @@
 //! What is to be modelled, said by a builder.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::lanes::Lanes;
@@ -198,7 +199,8 @@ impl Sim {
             ..DeviceInfo::default()
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        SimDevice { inner: Arc::new(Inner { info, caps, state, changed }) }
+        let capturing = AtomicUsize::new(0);
+        SimDevice { inner: Arc::new(Inner { info, caps, state, changed, capturing }) }
     }
 }
 

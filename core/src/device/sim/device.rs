@@ -1,5 +1,6 @@
 //! The model as a [`Device`].
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::lanes::Submission;
@@ -242,11 +243,14 @@ impl Device for SimDevice {
     }
 
     fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {
+        if !self.is_capturing() {
+            return None;
+        }
         self.lock().lanes.any(stream).ok()?.capture
     }
 
     fn is_capturing(&self) -> bool {
-        !self.lock().captures.is_empty()
+        self.inner.capturing.load(Ordering::Acquire) > 0
     }
 
     fn paging(&self) -> Option<&dyn Paging> {

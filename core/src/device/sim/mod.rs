@@ -29,6 +29,7 @@ mod tests;
 mod work;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use build::Sim;
@@ -57,6 +58,8 @@ struct Inner {
     state: Mutex<State>,
     /// Signalled when something completes by hand or the device is lost.
     changed: Condvar,
+    /// Captures that are open: while there are none, asking about one takes no lock.
+    capturing: AtomicUsize,
 }
 
 struct State {
@@ -233,6 +236,7 @@ impl SimDevice {
         }
         lane.capture = Some(capture);
         state.captures.push(capture);
+        self.inner.capturing.store(state.captures.len(), Ordering::Release);
         Ok(capture)
     }
 
@@ -246,6 +250,7 @@ impl SimDevice {
             return Err(DeviceError::InvalidCall("no such capture is open"));
         }
         state.captures.retain(|open| *open != capture);
+        self.inner.capturing.store(state.captures.len(), Ordering::Release);
         state.settle();
         self.inner.changed.notify_all();
         Ok(())
