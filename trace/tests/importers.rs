@@ -6,6 +6,7 @@ use std::io::{Cursor, Write};
 use std::ops::ControlFlow;
 use terrane_trace::import::{DumpError, DumpSource, read_dump, read_rmm};
 use terrane_trace::pickle::{PickleError, PickleReason};
+use terrane_trace::recording::read_recording;
 use terrane_trace::snapshot::{Action, ReadOptions, Snapshot, read_snapshot};
 use terrane_trace::{Limits, Reason};
 
@@ -251,4 +252,30 @@ fn data_of_another_shape_is_refused_with_its_offset() {
         assert_eq!(error.reason, PickleReason::Shape(what), "{body:?}");
         assert!(error.offset as usize <= body.len() + 2);
     }
+}
+
+#[test]
+fn a_history_whose_oldest_entries_were_overwritten_is_flagged() {
+    let history = |entries: usize| {
+        let one = |at: usize| {
+            // The first frees a block that the history does not allocate.
+            let (action, block) =
+                if at.is_multiple_of(2) { ("free", at) } else { ("alloc", at + 1) };
+            let of = |action: &str| {
+                let address = 0x7000_0000 + 512 * block;
+                format!(r#"{{"action": "{action}", "addr": {address}, "size": 512, "stream": 0}}"#)
+            };
+            if action == "free" { of("free_completed") } else { of("alloc") }
+        };
+        let list: Vec<String> = (0..entries).map(one).collect();
+        let text = format!(r#"{{"segments": [], "device_traces": [[{}]]}}"#, list.join(", "));
+        let go = &mut |_| ControlFlow::Continue(());
+        read_recording(text.as_bytes(), &ReadOptions::default(), go).unwrap().lacks
+    };
+    let flagged = |lacks: &[String]| lacks.iter().any(|lack| lack.contains("overwritten"));
+    let full = history(3000);
+    assert!(flagged(&full), "{full:?}");
+    assert!(full.iter().any(|lack| lack.contains("from before")), "{full:?}");
+    let late = history(2999);
+    assert!(!flagged(&late), "{late:?}");
 }

@@ -5,6 +5,9 @@ use crate::import::{Dump, DumpSource, RmmLog};
 use crate::snapshot::{Attempt, Gaps, History, Note, Origin, Snapshot};
 use crate::{Reason, Trace};
 
+/// What limits of a history are multiples of.
+const ROUND: usize = 1000;
+
 pub(super) fn snapshot(format: Format, snapshot: Snapshot) -> Result<Recording, Reason> {
     let mut histories = Vec::new();
     for device in 0..snapshot.device_traces.len() {
@@ -123,6 +126,15 @@ fn lacks_of(snapshot: &Snapshot, histories: &[History]) -> Vec<String> {
     let mut lacks: Vec<String> = snapshot.notes.iter().map(note).collect();
     for history in histories {
         let (device, gaps) = (history.device, &history.gaps);
+        let entries = snapshot.device_traces.get(device).map_or(0, Vec::len);
+        // PyTorch keeps at most so many entries as the program says, which is a round number.
+        let begins_late = gaps.earlier_blocks > 0 || gaps.requests_missing > 0;
+        if begins_late && entries > 0 && entries.is_multiple_of(ROUND) {
+            lacks.push(format!(
+                "device {device}: the history has {entries} entries and begins in mid-life, so its \
+                 oldest entries were overwritten; record with more (max_entries)"
+            ));
+        }
         if gaps.earlier_blocks > 0 {
             let Gaps { earlier_blocks, earlier_bytes, .. } = gaps;
             lacks.push(format!(
