@@ -43,6 +43,7 @@ fn every_fourth_request_has_its_stack_and_what_taking_it_cost() {
     let taken = recording.stacks.unwrap();
     assert_eq!(taken.count, 25);
     assert!(taken.total_ns > 0);
+    println!("{} ns each", taken.total_ns / taken.count);
     let history = recording.history(None).unwrap();
     let stacks =
         history.blocks.iter().map(|block| recording.snapshot.stack_lines(block.stack.unwrap()));

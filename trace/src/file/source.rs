@@ -78,7 +78,7 @@ impl RingSource {
     /// Has the stack of every `every`-th request taken.
     #[cfg(feature = "stacks")]
     pub fn with_stacks(mut self, every: u32) -> Self {
-        let stacks = Arc::new(super::stacks::Stacks::default());
+        let stacks = Arc::new(super::stacks::Stacks::new());
         let taker = Arc::clone(&stacks);
         self.alloc.sample_stacks(every, move || taker.take());
         self.stacks = Some(stacks);

@@ -19,6 +19,9 @@ const INSIDE_MAX: usize = 24;
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     inner: Mutex<Inner>,
+    /// What stands at addresses that were named, each once: while a name is looked for no stack
+    /// can be taken.
+    places: Mutex<HashMap<usize, Place>>,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +32,15 @@ struct Inner {
 }
 
 impl Stacks {
+    pub fn new() -> Self {
+        let stacks = Self::default();
+        // Debug information is loaded with the first name: before anybody has to wait for it.
+        stacks.take();
+        stacks.name_new(&mut Vec::new());
+        *stacks.inner.lock().unwrap_or_else(PoisonError::into_inner) = Inner::default();
+        stacks
+    }
+
     /// Takes the stack of this thread: its number, and what taking it cost.
     pub fn take(&self) -> (u32, u64) {
         let start = Instant::now();
@@ -58,27 +70,48 @@ impl Stacks {
     pub fn name_new(&self, texts: &mut Vec<Text>) {
         let new =
             std::mem::take(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner).new);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, addresses) in new {
-            texts.push(Text { kind: TextKind::Site, number, text: name(&addresses) });
+            let text = name(&mut places, &addresses);
+            texts.push(Text { kind: TextKind::Site, number, text });
         }
     }
 }
 
-fn name(addresses: &[usize]) -> String {
-    let mut lines = Vec::new();
-    let mut inside = 0;
-    for (at, &address) in addresses.iter().enumerate() {
+/// What stands at an address, innermost first: functions that were inlined there are apart.
+#[derive(Debug, Default)]
+struct Place {
+    lines: Vec<String>,
+    /// Of `lines`, those up to the last of the allocator's own functions.
+    inside: usize,
+}
+
+impl Place {
+    fn of(address: usize) -> Self {
+        let mut place = Self::default();
         // The address is that of the return; the call is before it.
         backtrace::resolve(address.wrapping_sub(1) as *mut _, |symbol| {
             let function = symbol.name().map_or_else(String::new, |name| format!("{name:#}"));
             let file = symbol.filename().map_or_else(|| "??".into(), |file| file.to_string_lossy());
             let line = symbol.lineno().unwrap_or(0);
-            let is_ours = function.trim_start_matches('<').starts_with(OURS);
-            lines.push(format!("{file}:{line}\t{function}"));
-            if is_ours && at < INSIDE_MAX {
-                inside = lines.len();
+            place.lines.push(format!("{file}:{line}\t{function}"));
+            if function.trim_start_matches('<').starts_with(OURS) {
+                place.inside = place.lines.len();
             }
         });
+        place
+    }
+}
+
+fn name(places: &mut HashMap<usize, Place>, addresses: &[usize]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut inside = 0;
+    for (at, &address) in addresses.iter().enumerate() {
+        let place = places.entry(address).or_insert_with(|| Place::of(address));
+        if place.inside > 0 && at < INSIDE_MAX {
+            inside = lines.len() + place.inside;
+        }
+        lines.extend_from_slice(&place.lines);
     }
     lines.drain(..inside);
     lines.join("\n")
