@@ -118,7 +118,8 @@ impl<'a> Tap<'a> {
     }
 
     /// Lets those who look on ask for something, if they know this token: `act` is called on a
-    /// thread of its own, for one command at a time. Without it nobody can change anything.
+    /// thread of its own, for one command at a time; of what comes meanwhile the last is kept.
+    /// Without it nobody can change anything.
     ///
     /// # Errors
     /// As [`tcp`](Self::tcp).

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrane_core::event::Event;
 
@@ -63,8 +63,14 @@ pub(crate) struct Server {
     strangers: Vec<(Lines, Instant)>,
     clients: Vec<Peer>,
     told: Instant,
-    /// Whether a command is under way.
-    busy: Arc<AtomicBool>,
+    running: Arc<Mutex<Running>>,
+}
+
+/// The command that is under way, and the one that came meanwhile.
+#[derive(Debug, Default)]
+struct Running {
+    is: bool,
+    next: Option<Command>,
 }
 
 #[derive(Debug)]
@@ -98,7 +104,7 @@ impl Server {
             strangers: Vec::new(),
             clients: Vec::new(),
             told: Instant::now(),
-            busy: Arc::default(),
+            running: Arc::default(),
         }))
     }
 
@@ -163,12 +169,12 @@ impl Server {
 
     /// Does what those ask for who may.
     pub(crate) fn obey(&mut self) {
-        let (control, busy) = (&self.control, &self.busy);
+        let (control, running) = (&self.control, &self.running);
         self.clients.retain_mut(|client| {
             loop {
                 match client.lines.next() {
                     Came::Line(line) => {
-                        control.iter().for_each(|control| control.take(&line, busy));
+                        control.iter().for_each(|control| control.take(&line, running));
                     }
                     Came::Nothing => return true,
                     Came::Gone => return false,
@@ -201,25 +207,37 @@ impl Server {
 
 impl Control {
     /// Does what a line asks for, on a thread of its own: the caller's has events to take. One at
-    /// a time; what comes meanwhile is not kept.
-    fn take(&self, line: &str, busy: &Arc<AtomicBool>) {
+    /// a time; of what comes meanwhile the last is done after it.
+    fn take(&self, line: &str, running: &Arc<Mutex<Running>>) {
         let Some((word, token)) = line.split_once(' ') else { return };
         let command = Command::WORDS.iter().find(|(own, _)| *own == word);
-        let Some((_, command)) = command.filter(|_| self.token.is(token)) else { return };
-        if busy.swap(true, Ordering::AcqRel) {
+        let Some(&(_, command)) = command.filter(|_| self.token.is(token)) else { return };
+        let mut now = running.lock().unwrap_or_else(PoisonError::into_inner);
+        now.next = Some(command);
+        if std::mem::replace(&mut now.is, true) {
             return;
         }
-        let (act, command, done) = (Arc::clone(&self.act), *command, Arc::clone(busy));
+        drop(now);
+        let (act, shared) = (Arc::clone(&self.act), Arc::clone(running));
         let thread = std::thread::Builder::new().name("terrane-control".to_owned());
         let spawned = thread.spawn(move || {
-            // A program that panics there has said so; the next command is taken all the same.
-            let _ = catch_unwind(AssertUnwindSafe(|| act(command)));
-            done.store(false, Ordering::Release);
+            while let Some(command) = next(&shared) {
+                // A program that panics there has said so; the next command is taken all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| act(command)));
+            }
         });
         if spawned.is_err() {
-            busy.store(false, Ordering::Release);
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = Running::default();
         }
     }
+}
+
+/// What is to be done next; nothing is under way any more where there is nothing.
+fn next(running: &Mutex<Running>) -> Option<Command> {
+    let mut now = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = now.next.take();
+    now.is = next.is_some();
+    next
 }
 
 fn open_local() -> io::Result<(UnixListener, PathBuf)> {
