@@ -33,7 +33,7 @@ pub use allocator::{
     Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Compactor, Config,
     Contents, Corrupt, Frame, Graph, Handle, HeapReport, Leak, Mapped, Offer, PassReport,
     PauseReport, Pin, Prefer, Progress, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks,
-    SegmentInfo, Selection, Slice, Snapshot, Submission,
+    SegmentInfo, Selection, Slice, Snapshot, Submission, Warming,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

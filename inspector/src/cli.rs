@@ -145,6 +145,10 @@ pub struct ReplayArgs {
     /// Find the smallest capacity, in thousandths of the peak requested, with which nothing fails.
     #[arg(long, conflicts_with_all = ["capacity", "sweep"])]
     pub find_capacity: bool,
+    /// Warm the allocator by dry runs of the workload first: then the replay makes no driver call
+    /// that gets or maps memory.
+    #[arg(long)]
+    pub warm: bool,
     /// Turn each knob of paging by itself; print what it reserves against what it maps.
     #[arg(long)]
     pub sweep: bool,

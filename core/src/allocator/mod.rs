@@ -42,6 +42,7 @@ pub use heaps::HeapReport;
 pub use hold::{Mapped, Pin};
 pub use moving::{Answer, Compactor, Corrupt, Offer, PassReport, Progress};
 pub use paging::pause::{Contents, PauseReport, Selection};
+pub use paging::warm::Warming;
 pub use raw::Raw;
 pub use report::{BlockView, Budget, Charge, Section, SegmentInfo, Snapshot};
 pub use state::SectionPeaks;
@@ -129,6 +130,7 @@ impl Allocator {
             views: rustc_hash::FxHashMap::default(),
             retired_views: Vec::new(),
             deferred: Vec::new(),
+            warming: 0,
             asleep: rustc_hash::FxHashMap::default(),
             reached: rustc_hash::FxHashMap::default(),
             shelf: shelf::Shelf::new(),

@@ -164,6 +164,8 @@ pub(crate) struct State {
     pub views: FxHashMap<u32, View>,
     pub retired_views: Vec<RetiredView>,
     pub deferred: Vec<Deferred>,
+    /// Dry runs under way, in which nothing is stolen.
+    pub warming: u32,
     /// Paused blocks, by slot.
     pub asleep: FxHashMap<u32, super::paging::pause::Asleep>,
     /// Freed blocks that are still taken in the indices of their pools.

@@ -268,6 +268,8 @@ pub struct Pages {
     /// Bytes of paused blocks that nothing backs.
     paused: u64,
     active_peak: u64,
+    /// Whether new pages are made rather than stolen.
+    eager: bool,
     heat: Heat,
     /// Counts changes, so that an outdated plan is recognised.
     version: u64,
@@ -296,6 +298,7 @@ impl Pages {
             live: 0,
             paused: 0,
             active_peak: 0,
+            eager: false,
             heat: Heat::default(),
             version: 0,
         })
@@ -332,8 +335,16 @@ impl Pages {
         self.ranges.pending_bytes
     }
 
+    /// Whether [`room`](Self::room) lets new pages be made wherever something is missing.
+    pub const fn set_eager(&mut self, eager: bool) {
+        self.eager = eager;
+    }
+
     /// The room that the policy gives a request of `bytes`, where `at_most` may be created.
     pub fn room(&self, bytes: u64, at_most: u64) -> Room {
+        if self.eager {
+            return Room { before_stealing: at_most, at_most };
+        }
         let active =
             (self.live + self.ranges.pending_bytes).saturating_add(bytes).max(self.active_peak);
         let line = active.saturating_add(self.policy.slack(active));

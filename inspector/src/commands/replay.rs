@@ -28,6 +28,7 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     options.check_every = args.check_every;
     options.guard = args.guard;
     options.paging = args.paging;
+    options.warm = args.warm;
     let name = source::name_of(&args.file);
     if args.find_capacity {
         return smallest(args, &name, &trace, &options);

@@ -96,3 +96,20 @@ fn little_more_than_what_is_asked_for_is_capacity_enough() {
     println!("average {average:.4}");
     assert!(average <= 1.010, "average {average}");
 }
+
+#[test]
+fn a_warmed_allocator_makes_no_call_for_memory() {
+    for (name, sim) in [("sim:cuda", Sim::cuda()), ("sim:slabs", Sim::slabs())] {
+        let trace = trace("multistream");
+        let target = Target::Sim(sim.open());
+        let mut options = Options::default();
+        options.warm = true;
+        let report = Replay::new(name, &trace, target, &options).unwrap().run().unwrap();
+        println!("{name}: {} dry runs, reserved {:.4}", report.warm_rounds, report.ratio);
+        assert_eq!((report.memory_calls, report.failures), (0, 0), "{name}");
+        assert!(report.warm_rounds > 1, "{name}: the first dry run can not have been the last");
+    }
+    let trace = trace("multistream");
+    let cold = Replay::new("cold", &trace, device(), &Options::default()).unwrap().run().unwrap();
+    assert!(cold.memory_calls > 1_000, "{} calls without warming", cold.memory_calls);
+}

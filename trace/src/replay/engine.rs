@@ -22,6 +22,7 @@ pub struct Replay<'a> {
     options: Options,
     target: Target,
     meter: Meter,
+    warmed: Option<super::Warmed>,
     device: Arc<dyn Device>,
     alloc: Allocator,
     /// The device's streams, in the order of [`Trace::streams`].
@@ -68,7 +69,7 @@ impl<'a> Replay<'a> {
         };
         let figures = trace.figures();
         let trace_streams = trace.streams().len();
-        let meter = Meter::new(target.clone());
+        let mut meter = Meter::new(target.clone());
         let device = meter.device();
         let has_contents = options.contents && device.compute().is_some();
         if options.corrupt > 0 && !has_contents {
@@ -78,6 +79,11 @@ impl<'a> Replay<'a> {
         let config = config(&*device, options, figures.peak_requested);
         let alloc =
             Allocator::with_config(Arc::clone(&device), config).map_err(ReplayError::Open)?;
+        let warmed = match options.warm {
+            true => Some(super::warm(&alloc, &trace, &streams)?),
+            false => None,
+        };
+        meter.restart();
         let overlaps = match &target {
             Target::Sim(sim) if options.policy == Policy::Wait && !has_contents => {
                 Some(Overlaps::new(&trace, sim)?)
@@ -98,6 +104,7 @@ impl<'a> Replay<'a> {
             trace,
             target,
             meter,
+            warmed,
             device,
             alloc,
             streams,
@@ -378,6 +385,8 @@ impl<'a> Replay<'a> {
             memory_objects: stats.memory_objects.peak,
             pages_created: stats.pages_created,
             pages_stolen: stats.pages_stolen,
+            warm_rounds: self.warmed.map_or(0, |warmed| warmed.rounds),
+            memory_calls: self.meter.mapping_calls(),
             map_ms_total: map_ns as f64 / 1e6,
             map_ms_after_tenth: after_tenth_ns as f64 / 1e6,
             map_ms_after_tenth_of_time: after_time_ns as f64 / 1e6,

@@ -51,6 +51,14 @@ pub enum ReplayError {
         /// What was said.
         why: String,
     },
+    /// Dry runs of the workload went on needing memory.
+    #[error(
+        "after {rounds} dry runs the workload still needs new memory: report it with the trace"
+    )]
+    NotSettled {
+        /// Dry runs made.
+        rounds: u32,
+    },
     /// Sixteen times the peak requested is not enough.
     #[error(
         "the workload does not complete within sixteen times what it asks for: does the device hold as much?"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use terrane_core::device::Device;
-use terrane_core::device::calls::CallTable;
+use terrane_core::device::calls::{CallKind, CallTable};
 use terrane_core::device::wrap::Logged;
 
 use super::Target;
@@ -14,6 +14,7 @@ pub(super) struct Meter {
     logged: Option<Arc<Logged>>,
     /// What the model had counted before.
     before: u64,
+    calls_before: u64,
 }
 
 impl Meter {
@@ -23,8 +24,8 @@ impl Meter {
             Target::Sim(_) => None,
             Target::Real(device) => Some(Logged::new(Arc::clone(device), 0)),
         };
-        let mut meter = Self { target, logged, before: 0 };
-        meter.before = meter.mapping_ns();
+        let mut meter = Self { target, logged, before: 0, calls_before: 0 };
+        meter.restart();
         meter
     }
 
@@ -37,6 +38,19 @@ impl Meter {
             }
             None => self.target.device(),
         }
+    }
+
+    /// Counts from here on.
+    pub fn restart(&mut self) {
+        self.before += self.mapping_ns();
+        self.calls_before += self.mapping_calls();
+    }
+
+    /// Calls so far that get, map, unmap and give back memory.
+    pub fn mapping_calls(&self) -> u64 {
+        let calls = self.calls();
+        let kinds = CallKind::ALL.iter().filter(|kind| kind.gets() || kind.gives_back());
+        kinds.map(|kind| calls.of(*kind).calls).sum::<u64>() - self.calls_before
     }
 
     fn calls(&self) -> CallTable {

@@ -31,6 +31,7 @@ mod overlap;
 mod report;
 mod search;
 mod target;
+mod warm;
 
 pub use engine::Replay;
 pub use error::ReplayError;
@@ -38,3 +39,4 @@ pub use options::{Capacity, Options, Policy};
 pub use report::Report;
 pub use search::{Row, Smallest, find_capacity, sweep};
 pub use target::Target;
+pub use warm::{Warmed, warm};

@@ -128,6 +128,8 @@ pub struct Options {
     pub paging: Option<bool>,
     /// How pages are made and stolen; `None` for the defaults.
     pub pages: Option<terrane_core::pages::Policy>,
+    /// Whether the allocator is warmed by dry runs first; see [`warm`](super::warm).
+    pub warm: bool,
     /// Whether the replay ends at the first request that is refused.
     pub stop_at_failure: bool,
     /// What is kept of the allocator's events.
@@ -146,6 +148,7 @@ impl Default for Options {
             guard: false,
             paging: None,
             pages: None,
+            warm: false,
             stop_at_failure: false,
             recorder: terrane_core::event::RecorderMode::default(),
         }

@@ -38,6 +38,11 @@ pub struct Report {
     pub pages_created: u64,
     /// Pages taken from free ranges.
     pub pages_stolen: u64,
+    /// Dry runs that warmed the allocator before, 0 for none. What they made is in the peaks and
+    /// in the pages created, not in the calls.
+    pub warm_rounds: u32,
+    /// Calls that get, map, unmap and give back memory.
+    pub memory_calls: u64,
     /// Milliseconds of the calls that get, map, unmap and give back memory: modelled on `sim`,
     /// measured elsewhere.
     pub map_ms_total: f64,

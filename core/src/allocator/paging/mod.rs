@@ -6,6 +6,7 @@ pub(super) mod pause;
 mod perform;
 mod resume;
 mod space;
+pub(super) mod warm;
 
 use crate::device::{ClassId, DeviceError, MapOp, MemoryId, Paging, Place, UnmapOp};
 use crate::error::Error;
@@ -164,12 +165,13 @@ impl Inner {
         want: Want,
         stingy: bool,
     ) -> Result<Result<Job, PagesError>, Error> {
-        let now = state.now();
+        let (now, warming) = (state.now(), state.warming > 0);
         let pool = &mut state.pools[usize::from(number)];
         let (heap, kind, class) = (pool.heap, pool.kind, pool.key.class);
         let objects = state.budget.objects_left();
         let left = if stingy || objects == 0 { 0 } else { state.budget.left(heap) };
         let Some(paged) = &mut pool.paged else { return Ok(Err(PagesError::BadSize)) };
+        paged.pages.set_eager(warming);
         let stream = asked.request.stream;
         let found = match want {
             Want::Block { behind } => paged.find_backed(asked.layout, stream, behind, now.ns, left),
