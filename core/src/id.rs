@@ -112,9 +112,11 @@ impl<T> Table<T> {
         Self::starting_at(1)
     }
 
-    /// An empty table whose slots start at `generation`, so that a test reaches the end soon.
+    /// An empty table whose slots start at `generation`, 1 at least, so that a test reaches the end
+    /// soon.
     pub const fn starting_at(generation: u32) -> Self {
-        Self { chunks: Vec::new(), first_empty: NO_SLOT, len: 0, first_generation: generation }
+        let first_generation = if generation == 0 { 1 } else { generation };
+        Self { chunks: Vec::new(), first_empty: NO_SLOT, len: 0, first_generation }
     }
 
     /// Number of entries.
@@ -138,33 +140,46 @@ impl<T> Table<T> {
     }
 
     /// Adds an entry. `None` when all 2^32 - 1 slots are in use or retired.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Option<Key> {
+        self.insert_with(|| value)
+    }
+
+    /// Adds an entry that is made in its place.
+    #[inline(always)]
+    pub fn insert_with(&mut self, make: impl FnOnce() -> T) -> Option<Key> {
         let index = self.first_empty;
         if let Some(slot) = self.slot_mut(index) {
             let Content::Empty { next } = slot.content else { return None };
             let key = Key { index, generation: slot.generation };
-            slot.content = Content::Full(value);
+            slot.content = Content::Full(make());
             self.first_empty = next;
             self.len += 1;
             return Some(key);
         }
-        self.push(value)
+        // As one number, so that it comes back in a register.
+        let bits = self.push(make());
+        (bits != 0).then(|| Key::from_bits(bits))
     }
 
-    fn push(&mut self, value: T) -> Option<Key> {
+    /// Adds an entry in a new slot. 0 when there is none; no key is 0, since generations begin
+    /// at 1.
+    #[inline(never)]
+    fn push(&mut self, value: T) -> u64 {
         let generation = self.first_generation;
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_LEN) {
             self.chunks.push(Vec::with_capacity(CHUNK_LEN));
         }
         let chunks = self.chunks.len();
-        let chunk = self.chunks.last_mut()?;
-        let index = u32::try_from((chunks - 1) * CHUNK_LEN + chunk.len()).ok()?;
-        if index == NO_SLOT {
-            return None;
+        let Some(chunk) = self.chunks.last_mut() else { return 0 };
+        match u32::try_from((chunks - 1) * CHUNK_LEN + chunk.len()) {
+            Ok(index) if index != NO_SLOT => {
+                chunk.push(Slot { generation, content: Content::Full(value) });
+                self.len += 1;
+                Key { index, generation }.to_bits()
+            }
+            _ => 0,
         }
-        chunk.push(Slot { generation, content: Content::Full(value) });
-        self.len += 1;
-        Some(Key { index, generation })
     }
 
     /// Gives an entry another key of the same slot; the old one names nothing any more. `None`,

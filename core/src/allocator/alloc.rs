@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::device::ClassId;
 use crate::error::{DeviceError, Error, Feature};
 use crate::event::{Event, EventKind, Why};
+use crate::id::Key;
 use crate::point::{Points, SyncPoint};
 use crate::pool::{Grabbed, PoolKey, Room, Spot};
 use crate::request::{Layout, Request, Tag};
@@ -13,6 +14,7 @@ use crate::units::Align;
 
 use super::config::{Scrub, allowed_classes};
 use super::handle::{Allocation, Handle};
+use super::lock::Locked;
 use super::shelf::Noted;
 use super::state::{Block, State, flag, kind_index};
 use super::{Allocator, Inner};
@@ -48,9 +50,11 @@ impl Allocator {
     /// Every variant of [`Error`] says what to do next. Nothing is held after an error.
     #[track_caller]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Allocation, Error> {
-        let allocation = self.inner.alloc(request, Location::caller())?;
-        self.inner.sample_stack(&allocation);
-        Ok(allocation)
+        let made = self.inner.alloc(request, Location::caller());
+        if let Ok(allocation) = &made {
+            self.inner.sample_stack(allocation);
+        }
+        made
     }
 
     /// [`alloc`](Self::alloc) as an owned block, freed in stream order when dropped.
@@ -75,16 +79,47 @@ impl Inner {
             return self.alloc_guarded(request, site);
         }
         let asked = self.ask(request, site)?;
-        match self.hit(&asked)? {
-            Some(allocation) => self.finish(&asked, allocation),
-            None => self.alloc_missed(&asked),
+        let mut state = self.lock_shelved();
+        state.clock.tick(&*self.device);
+        state.check_tag_limit(request.tag, asked.layout.bytes)?;
+        if let Some((pool, spot, value)) = self.find_shelved(&state, &asked) {
+            let why = state.take_shelved((pool, spot), &asked, value);
+            let taken = (pool, spot, why);
+            let key = self.register(&mut state, &asked, taken, &Points::NONE);
+            drop(state);
+            let allocation = self.allocation(key.ok_or(Error::TableFull)?, &asked, Points::NONE);
+            return if self.is_to_clear(request) {
+                self.finish(&asked, Ok(allocation))
+            } else {
+                // Made here, last: moving it would cost more than making it.
+                Ok(allocation)
+            };
         }
+        self.alloc_unshelved(state, &asked)
     }
 
-    #[cold]
-    fn alloc_missed(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
-        let allocation = self.climb(asked)?;
-        self.finish(asked, allocation)
+    /// Serves a request for which there is nothing on the shelf: by a hole that the stream may use
+    /// at once, else by the remedies.
+    fn alloc_unshelved(
+        self: &Arc<Self>,
+        mut state: Locked<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Allocation, Error> {
+        if !asked.request.dedicated {
+            state.clear_shelf();
+            if let Some(taken) = self.take_ready(&mut state, asked) {
+                let (pool, spot) = (taken.pool, taken.range.spot);
+                let made = self.commit(&mut state, asked, taken);
+                if let Ok(allocation) = &made {
+                    state.note(asked, pool, spot, allocation.handle.key);
+                }
+                drop(state);
+                return self.finish(asked, made);
+            }
+        }
+        drop(state);
+        let made = self.climb(asked);
+        self.finish(asked, made)
     }
 
     #[cold]
@@ -96,10 +131,9 @@ impl Inner {
         let request = request.dedicated(true);
         let asked = self.ask(&request, site)?;
         self.release_freed()?;
-        match self.hit(&asked)? {
-            Some(allocation) => self.finish(&asked, allocation),
-            None => self.alloc_missed(&asked),
-        }
+        let state = self.lock();
+        state.check_tag_limit(request.tag, asked.layout.bytes)?;
+        self.alloc_unshelved(state, &asked)
     }
 
     /// Works out what a request comes to.
@@ -164,57 +198,16 @@ impl Inner {
         if self.config.fall_back { bits } else { bits & bits.wrapping_neg() }
     }
 
-    /// The short way: a hole that the stream may use at once.
-    #[inline(always)]
-    fn hit(&self, asked: &Asked<'_>) -> Result<Option<Allocation>, Error> {
-        let mut state = self.lock_shelved();
-        state.clock.tick(&*self.device);
-        state.check_tag_limit(asked.request.tag, asked.layout.bytes)?;
-        if asked.request.dedicated {
-            return Ok(None);
-        }
-        if let Some((pool, spot, value)) = self.find_shelved(&state, asked) {
-            let why = state.take_shelved((pool, spot), asked, value);
-            let made = self.register(&mut state, asked, (pool, spot, why), Points::NONE);
-            if let Ok(allocation) = &made {
-                state.shelf.take(allocation.handle.key);
-            }
-            return made.map(Some);
-        }
-        self.hit_indexed(&mut state, asked)
-    }
-
     /// The pool, the range and the last use of a shelved block whose place the request is to have.
     #[inline(always)]
     fn find_shelved(&self, state: &State, asked: &Asked<'_>) -> Option<(u16, Spot, u64)> {
+        if asked.request.dedicated {
+            return None;
+        }
         let first = ClassId(self.allowed(asked.request).trailing_zeros() as u8);
         let Layout { bytes, align } = asked.layout;
         let block = state.shelf.find(asked.key(first), bytes, align, asked.request.stream)?;
         Some((block.pool, block.spot, block.value))
-    }
-
-    fn hit_indexed(
-        &self,
-        state: &mut State,
-        asked: &Asked<'_>,
-    ) -> Result<Option<Allocation>, Error> {
-        state.clear_shelf();
-        let Some(taken) = self.take_ready(state, asked) else { return Ok(None) };
-        let (pool, spot) = (taken.pool, taken.range.spot);
-        let allocation = self.commit(state, asked, taken)?;
-        let Layout { bytes, align } = asked.layout;
-        state.shelf.note(Noted {
-            block: allocation.handle.key,
-            pool,
-            key: state.pools[usize::from(pool)].key,
-            spot,
-            stream: asked.request.stream,
-            bytes,
-            align,
-            value: 0,
-            freed: state.now(),
-        });
-        Ok(Some(allocation))
     }
 
     /// Takes a hole that needs no wait, in the first class that has one. Pre: nothing is shelved.
@@ -249,10 +242,18 @@ impl Inner {
             state.count_done(state.pools[usize::from(pool)].kind, pending);
         }
         let waits = points.without(asked.request.stream);
-        self.register(state, asked, (pool, spot, why), waits)
+        let key = self.register(state, asked, (pool, spot, why), &waits);
+        Ok(self.allocation(key.ok_or(Error::TableFull)?, asked, waits))
     }
 
-    /// Gives a taken range a handle, counts the block, writes the event.
+    #[inline(always)]
+    const fn allocation(&self, key: Key, asked: &Asked<'_>, waits: Points) -> Allocation {
+        let handle = Handle { key, allocator: self.id };
+        Allocation { handle, bytes: asked.layout.bytes, waits }
+    }
+
+    /// Gives a taken range a handle, counts the block, writes the event. `None` when the table of
+    /// blocks is full; the range is free again then.
     // A part of its callers: on the way that most requests take, moving the result from function
     // to function would cost more than making it.
     #[inline(always)]
@@ -261,31 +262,35 @@ impl Inner {
         state: &mut State,
         asked: &Asked<'_>,
         taken: (u16, Spot, Why),
-        waits: Points,
-    ) -> Result<Allocation, Error> {
+        waits: &Points,
+    ) -> Option<Key> {
         let (number, spot, why) = taken;
         let request = asked.request;
         let bytes = asked.layout.bytes;
         let foreign = state.foreign.is_foreign(request.stream, &*self.device);
         let pad = u32::try_from(bytes - request.bytes).unwrap_or(u32::MAX);
-        let site = state.site(asked.site);
-        let block = Block {
+        let (name, site) = (state.name(request.name), state.site(asked.site));
+        let (born_ms, holds) = (state.clock.ms(), 0);
+        let flags = initial_flags(request, waits, foreign) | align_flag(asked.layout.align);
+        let (stream, pool, tag) = (request.stream, number, request.tag);
+        let key = state.blocks.insert_with(|| Block {
             spot,
             pad,
-            born_ms: state.clock.ms(),
-            name: state.name(request.name),
+            born_ms,
+            name,
             site,
-            stream: request.stream,
-            pool: number,
-            tag: request.tag,
-            holds: 0,
-            flags: initial_flags(request, &waits, foreign) | align_flag(asked.layout.align),
-        };
-        let Some(key) = state.blocks.insert(block) else {
+            stream,
+            pool,
+            tag,
+            holds,
+            flags,
+        });
+        let Some(key) = key else {
             let now = state.now();
             state.pools[usize::from(number)].free(spot, Points::NONE, now);
-            return Err(Error::TableFull);
+            return None;
         };
+        state.shelf.take(spot, key);
         let pool = &mut state.pools[usize::from(number)];
         let (kind, class) = (pool.kind, pool.key.class.0);
         let place = pool.own(spot, key.index());
@@ -298,16 +303,21 @@ impl Inner {
         let event = event.a(request.bytes).b(bytes).c(place.offset).within(place.space.0);
         let event = event.why(why).of(class, request.tag.0);
         state.event(event.on(request.stream.0, site));
-        Ok(Allocation { handle: Handle { key, allocator: self.id }, bytes, waits })
+        Some(key)
+    }
+
+    #[inline(always)]
+    fn is_to_clear(&self, request: &Request<'_>) -> bool {
+        request.zeroed || self.config.scrub == Scrub::AcrossTags
     }
 
     /// What is done to a new block outside the lock: clearing.
-    #[inline(always)]
-    fn finish(&self, asked: &Asked<'_>, allocation: Allocation) -> Result<Allocation, Error> {
-        if !asked.request.zeroed && self.config.scrub != Scrub::AcrossTags {
-            return Ok(allocation);
-        }
-        self.finish_cleared(asked, allocation)
+    fn finish(
+        &self,
+        asked: &Asked<'_>,
+        made: Result<Allocation, Error>,
+    ) -> Result<Allocation, Error> {
+        if self.is_to_clear(asked.request) { self.finish_cleared(asked, made?) } else { made }
     }
 
     #[cold]
@@ -393,6 +403,14 @@ impl State {
         // Active already: counted once more as the new block's.
         self.count_done(kind, asked.layout.bytes);
         Why::OwnHole
+    }
+
+    /// Notes a block that was cut out of a hole.
+    fn note(&mut self, asked: &Asked<'_>, pool: u16, spot: Spot, block: Key) {
+        let Layout { bytes, align } = asked.layout;
+        let key = self.pools[usize::from(pool)].key;
+        let (stream, freed) = (asked.request.stream, self.now());
+        self.shelf.note(Noted { block, pool, key, spot, stream, bytes, align, value: 0, freed });
     }
 
     /// Takes a hole of a pool's paged space that needs no wait.

@@ -84,10 +84,14 @@ impl Shelf {
         (same && block.key == key).then_some(block)
     }
 
-    /// Takes the block that [`find`](Self::find) gave off the shelf, under a new name.
+    /// If a range lies on the shelf it is that of the block that [`find`](Self::find) gave: takes
+    /// it off, under a new name.
     #[inline(always)]
-    pub fn take(&mut self, name: Key) {
-        if let Some(block) = self.noted.get_mut(self.live) {
+    pub fn take(&mut self, spot: Spot, name: Key) {
+        if self.live == self.len {
+            return;
+        }
+        if let Some(block) = self.noted.get_mut(self.live).filter(|block| block.spot == spot) {
             block.block = name;
             self.live += 1;
         }

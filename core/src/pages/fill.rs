@@ -1,5 +1,6 @@
 //! Backing the gaps of a place: which pages are made, which are stolen, which go back.
 
+use super::page::Page;
 use super::place::{Gap, Site};
 use super::{PageId, Pages, PagesError, Plan, Points, Request, Room, Step, Why, Zone};
 
@@ -105,21 +106,24 @@ impl Filling<'_> {
         Ok(self.create(piece.min(left), at))
     }
 
-    /// Whether a free page lies elsewhere and is not taken yet.
-    fn apart(&self, index: u32) -> bool {
-        let page = self.pages.store.pages.at(index);
-        page.is_some_and(|(_, page)| {
-            let end = page.at + page.backing.bytes;
-            (page.at >= self.keep.1 || end <= self.keep.0) && !self.taken.contains(&index)
-        })
+    /// A free page, unless it lies under the placement or is taken already.
+    #[inline]
+    fn apart(&self, index: u32) -> Option<&Page> {
+        let (_, page) = self.pages.store.pages.at(index)?;
+        let end = page.at + page.backing.bytes;
+        let apart = page.at >= self.keep.1 || end <= self.keep.0;
+        (apart && !self.taken.contains(&index)).then_some(page)
+    }
+
+    /// Whether a free page can be used by others without a wait that the request may not make.
+    fn is_ready(&self, page: &Page) -> bool {
+        // Mostly nothing is behind anything.
+        self.pages.ranges.pending_bytes == 0 || self.ready(&self.points(page))
     }
 
     /// What has to be reached before a free page is used by others.
-    fn points(&self, index: u32) -> Points {
-        let page = self.pages.store.pages.at(index);
-        page.map_or(Points::NONE, |(_, page)| {
-            self.pages.points_under(page.at, page.at + page.backing.bytes)
-        })
+    fn points(&self, page: &Page) -> Points {
+        self.pages.points_under(page.at, page.at + page.backing.bytes)
     }
 
     fn ready(&self, points: &Points) -> bool {
@@ -137,13 +141,14 @@ impl Filling<'_> {
         let longest = (left + granule.max(left / 16)).min(space);
         let free = &pages.store.free;
         let longer = free.between(left, longest).map(|(_, index)| index);
-        let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
-        let index = match longer.find(|&index| self.ready(&self.points(index))) {
-            Some(index) => index,
+        let longer = longer.filter_map(|index| Some((index, self.apart(index)?)));
+        let fits = longer.take(LOOKED_AT).find(|(_, page)| self.is_ready(page));
+        let index = match fits {
+            Some((index, _)) => index,
             None => self.least_useful((left + granule).min(space))?,
         };
-        let points = self.points(index);
         let (key, page) = pages.store.pages.at(index)?;
+        let points = self.points(page);
         let backing = page.backing;
         self.steps.push(Step::Steal { page: PageId(key), backing, from: page.at, at });
         self.taken.push(index);
@@ -157,18 +162,17 @@ impl Filling<'_> {
         // Neighbours in the list mostly lie in the same hole.
         let mut hole = (0, 0);
         let free = self.pages.store.free.between(0, most).rev();
-        let apart = free.filter(|&(_, index)| self.apart(index));
-        for (bytes, index) in apart.take(LOOKED_AT) {
+        let apart = free.filter_map(|(bytes, index)| Some((bytes, index, self.apart(index)?)));
+        for (bytes, index, page) in apart.take(LOOKED_AT) {
             // The least that a page of this size, or a smaller one, can come to.
             if best.is_some_and(|(least, _)| least <= (bytes / 10) as i64 - bytes as i64) {
                 break;
             }
-            if !self.ready(&self.points(index)) {
+            if !self.is_ready(page) {
                 continue;
             }
-            let at = self.pages.store.pages.at(index).map_or(0, |(_, page)| page.at);
-            if at < hole.0 || at - hole.0 >= hole.1 {
-                hole = self.hole_at(at);
+            if page.at < hole.0 || page.at - hole.0 >= hole.1 {
+                hole = self.hole_at(page.at);
             }
             let value = (hole.1 / 10) as i64 - bytes as i64;
             if best.is_none_or(|(least, _)| value < least) {
@@ -190,13 +194,9 @@ impl Filling<'_> {
         let store = &self.pages.store;
         let alone = |object| store.objects.get(&object).is_some_and(|object| object.pages == 1);
         let longer = store.free.between(left, u64::MAX).map(|(_, index)| index);
-        let mut longer = longer.filter(|&index| self.apart(index)).take(LOOKED_AT);
-        let index = longer.find(|&index| {
-            self.points(index).is_empty()
-                && store
-                    .pages
-                    .at(index)
-                    .is_some_and(|(_, page)| page.unmapping == 0 && alone(page.backing.object))
+        let longer = longer.filter_map(|index| Some((index, self.apart(index)?)));
+        let (index, _) = longer.take(LOOKED_AT).find(|(_, page)| {
+            page.unmapping == 0 && self.points(page).is_empty() && alone(page.backing.object)
         })?;
         let (key, page) = store.pages.at(index)?;
         let backing = page.backing;

@@ -166,7 +166,8 @@ impl Pages {
                 if low > high {
                     continue;
                 }
-                for at in [low, high] {
+                let both = [low, high];
+                for &at in &both[usize::from(low == high)..] {
                     let cost = (self.stranded(at, bytes), hit.len);
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, (hit, at)));

@@ -47,12 +47,14 @@ impl DoubleEndedIterator for Bits {
 pub(super) struct FreePages {
     /// In order of size.
     sizes: Vec<Size>,
+    /// The size that was entered or struck last: mostly the next one too.
+    recent: usize,
     len: usize,
 }
 
 impl FreePages {
     pub const fn new() -> Self {
-        Self { sizes: Vec::new(), len: 0 }
+        Self { sizes: Vec::new(), recent: 0, len: 0 }
     }
 
     pub const fn len(&self) -> usize {
@@ -61,6 +63,9 @@ impl FreePages {
 
     #[inline]
     fn place(&self, bytes: u64) -> Result<usize, usize> {
+        if self.sizes.get(self.recent).is_some_and(|size| size.bytes == bytes) {
+            return Ok(self.recent);
+        }
         self.sizes.binary_search_by_key(&bytes, |size| size.bytes)
     }
 
@@ -70,6 +75,7 @@ impl FreePages {
             self.sizes.insert(at, Size { bytes, count: 0, words: Vec::new() });
             at
         });
+        self.recent = at;
         let size = &mut self.sizes[at];
         let (word, bit) = (slot as usize / BITS, slot as usize % BITS);
         if size.words.len() <= word {
@@ -83,6 +89,7 @@ impl FreePages {
     /// Strikes a page that is listed.
     pub fn remove(&mut self, bytes: u64, slot: u32) {
         let Ok(at) = self.place(bytes) else { return };
+        self.recent = at;
         let size = &mut self.sizes[at];
         if let Some(word) = size.words.get_mut(slot as usize / BITS) {
             *word &= !(1 << (slot as usize % BITS));

@@ -1,6 +1,7 @@
 //! Heaps, memory objects, spaces and mappings of the model, with every rule of the contract.
 
-use std::collections::HashMap;
+// Keys are numbers of the model's own making.
+use rustc_hash::FxHashMap as HashMap;
 
 use super::store::{Store, UNWRITTEN};
 use crate::device::mapping::{Mapping, Mappings, Piece, covering, pieces};
@@ -51,8 +52,8 @@ const INVALID: fn(&'static str) -> DeviceError = DeviceError::InvalidCall;
 impl Memory {
     pub(super) fn new(heaps: usize, keep_bytes: bool) -> Self {
         Self {
-            objects: HashMap::new(),
-            spaces: HashMap::new(),
+            objects: HashMap::default(),
+            spaces: HashMap::default(),
             used: vec![0; heaps],
             others: vec![0; heaps],
             mappings: 0,

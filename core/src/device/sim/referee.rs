@@ -1,6 +1,7 @@
 //! What the model objects to, beyond what a driver would answer.
 
-use std::collections::HashMap;
+// Keys are numbers of the model's own making.
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::device::calls::CallKind;
 use crate::device::mapping::Piece;
