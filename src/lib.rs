@@ -45,7 +45,9 @@ pub use terrane_core::{
 #[cfg(feature = "live")]
 pub use record::inspect;
 #[cfg(feature = "record")]
-pub use record::{FLIGHT_EVENTS, RECORD_VARIABLE, flight_recorder, record, record_from_env, tap};
+pub use record::{
+    FLIGHT_EVENTS, RECORD_VARIABLE, flight_recorder, record, record_from_env, record_to, tap,
+};
 #[cfg(feature = "cuda")]
 pub use terrane_cuda as cuda;
 #[cfg(feature = "record")]

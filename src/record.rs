@@ -111,12 +111,20 @@ fn meta(alloc: &Allocator) -> Meta {
 /// # Errors
 /// As [`record`].
 pub fn record_from_env(alloc: &Allocator) -> io::Result<Option<Recorder>> {
-    let Some(path) = std::env::var_os(RECORD_VARIABLE).filter(|path| !path.is_empty()) else {
+    let Some(place) = std::env::var_os(RECORD_VARIABLE).filter(|place| !place.is_empty()) else {
         return Ok(None);
     };
-    let path = path.to_string_lossy().replace("{pid}", &std::process::id().to_string());
-    match path.strip_prefix(FLIGHT) {
-        Some(path) => flight_recorder(alloc, path).map(Some),
-        None => record(alloc, path).map(Some),
+    record_to(alloc, &place.to_string_lossy()).map(Some)
+}
+
+/// Records to a place as [`RECORD_VARIABLE`] names it: a path, or one for the last events only.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_to(alloc: &Allocator, place: &str) -> io::Result<Recorder> {
+    let place = place.replace("{pid}", &std::process::id().to_string());
+    match place.strip_prefix(FLIGHT) {
+        Some(path) => flight_recorder(alloc, path),
+        None => record(alloc, place),
     }
 }

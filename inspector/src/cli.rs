@@ -129,7 +129,8 @@ pub struct ReplayArgs {
     /// Do not fill and verify blocks, even on a device that computes.
     #[arg(long)]
     pub no_contents: bool,
-    /// Record the allocator into this file; `terrane FILE` reads it.
+    /// Record the allocator into this file; `terrane FILE` reads it. With `flight:` before it only
+    /// the last events are kept, and written when a request fails.
     #[arg(long, value_name = "FILE", env = "TERRANE_RECORD", value_hint = ValueHint::FilePath)]
     pub record: Option<PathBuf>,
     /// Check the allocator's invariants every N events.

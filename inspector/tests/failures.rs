@@ -177,3 +177,22 @@ fn commands_look_at_a_part_of_a_recording_where_they_are_asked_to() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("none of 54 failed requests"));
 }
+
+#[test]
+fn a_flight_recorder_writes_the_last_events_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/traces");
+    let trace = traces.join("multistream.native.csv.gz").display().to_string();
+    shown(dir, &["replay", &trace, "--record", "flight:last.terrane"]);
+    assert!(!dir.join("last.terrane").exists(), "nothing went wrong");
+    let failing = ["replay", &trace, "--capacity", "0.7x", "--record", "flight:last.terrane"];
+    shown(dir, &failing);
+    let info = json(dir, &["info", "last.terrane"]);
+    let reason = info["files"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("out of memory: "), "{reason}");
+    assert!(shown(dir, &["info", "last.terrane"]).contains("written because   out of memory"));
+    let found = json(dir, &["explain", "last.terrane"]);
+    assert!(found["failures"].as_u64().unwrap() > 0, "{found}");
+    assert!(reason.contains(found["class"].as_str().unwrap()), "{reason}: {found}");
+}

@@ -77,7 +77,7 @@ pub fn replay<'a>(
 /// The file can not be made.
 pub fn record(alloc: &Allocator, path: Option<&Path>) -> Result<Option<Recorder>> {
     let recorder = match path {
-        Some(path) => terrane::record(alloc, path).map(Some),
+        Some(path) => terrane::record_to(alloc, &path.to_string_lossy()).map(Some),
         None => terrane::record_from_env(alloc),
     };
     let name =
@@ -94,7 +94,9 @@ pub fn recorded(recorder: Option<Recorder>, quiet: bool) -> Result<()> {
     let path = recorder.path().map_or_else(String::new, |path| path.display().to_string());
     let summary = recorder.finish().with_context(|| format!("writing {path}"))?;
     let (events, bytes) = (units::count(summary.events), units::bytes(summary.bytes));
-    progress::note(quiet, &format!("recorded: {path} ({events} events, {bytes})"));
+    if !path.is_empty() {
+        progress::note(quiet, &format!("recorded: {path} ({events} events, {bytes})"));
+    }
     if summary.dropped > 0 {
         let dropped = units::count(summary.dropped);
         progress::note(quiet, &format!("{dropped} events were lost: writing did not keep up"));
