@@ -17,6 +17,7 @@ mod compute;
 mod memory;
 mod paging;
 mod pairs;
+mod peers;
 mod streams;
 mod support;
 
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
     checks.extend(compute::CHECKS);
     checks.extend(capture::CHECKS);
     checks.extend(allocator::CHECKS);
+    checks.extend(peers::CHECKS);
     checks.extend(children::SAFE_CHECKS);
     if arguments.faults {
         checks.extend(children::FAULT_CHECKS);
