@@ -142,6 +142,15 @@ fn ours(
     Ok(Cost { cached, mixed, driver_calls: calls })
 }
 
+/// Nanoseconds of one call of something that every pair asks the device.
+fn each<T>(count: u32, mut call: impl FnMut() -> T) -> f64 {
+    let start = Instant::now();
+    for _ in 0..count {
+        std::hint::black_box(call());
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(count)
+}
+
 fn pairs(setup: &Setup) -> Outcome {
     let device = shared(setup)?;
     with_context(&device, || {
@@ -161,6 +170,9 @@ fn pairs(setup: &Setup) -> Outcome {
         let paged = ours(&device, stream, true, count)?;
         let plain = ours(&device, stream, false, count)?;
         Ok(json!({
+            "now_ns": each(count, || device.now_ns()),
+            "is_capturing_ns": each(count, || device.is_capturing()),
+            "capture_of_ns": each(count, || device.capture_of(stream)),
             "cached_pair_ns": paged.cached, "mixed_pair_ns": paged.mixed,
             "plain_cached_pair_ns": plain.cached, "plain_mixed_pair_ns": plain.mixed,
             "driver_calls_of_hits": paged.driver_calls + plain.driver_calls,
