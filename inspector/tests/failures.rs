@@ -196,3 +196,37 @@ fn a_flight_recorder_writes_the_last_events_and_why() {
     assert!(found["failures"].as_u64().unwrap() > 0, "{found}");
     assert!(reason.contains(found["class"].as_str().unwrap()), "{reason}: {found}");
 }
+
+#[test]
+fn what_is_advised_on_a_failure_of_our_own_is_replayed_and_serves_every_request() {
+    use terrane_core::device::StreamSpec;
+    use terrane_core::{Allocator, Config, Growth, Request};
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // Plain segments and no moves: every other block freed leaves holes that are too small.
+    let device = terrane_core::device::sim::Sim::slabs().capacity(64 << 20).open().shared();
+    let mut config = Config::for_device(device.caps());
+    config.moves = false;
+    config.growth = Growth::Proportional { min_bytes: 64 << 20, max_bytes: 64 << 20 };
+    let alloc = Allocator::with_config(device.clone(), config).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let path = dir.join("own.terrane");
+    let meta = terrane_trace::file::Meta::default();
+    let recorder = terrane_trace::file::Recorder::attach(&alloc, &path, meta).unwrap();
+    let ask = |mib: u64| alloc.alloc(&Request::new(mib << 20, stream));
+    let blocks: Vec<_> = (0..16).map(|_| ask(4).unwrap()).collect();
+    blocks.iter().step_by(2).for_each(|block| alloc.free(block.handle).unwrap());
+    ask(8).unwrap_err();
+    recorder.finish().unwrap();
+    let found = json(dir, &["explain", "own.terrane"]);
+    assert_eq!((&found["class"], &found["asked"]), (&"fragmentation".into(), &(8 << 20).into()));
+    let served = found["served_by"].as_array().unwrap();
+    assert!(!served.is_empty(), "{found}");
+    for served in served {
+        let command = served["command"].as_str().unwrap().replace("FILE", "own.terrane");
+        let again = json(dir, &command.split(' ').skip(1).collect::<Vec<_>>());
+        assert_eq!(again["failures"], 0, "{command}");
+    }
+    let text = shown(dir, &["explain", "own.terrane"]);
+    assert!(text.contains("terrane serves every request"), "{text}");
+}

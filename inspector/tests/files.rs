@@ -442,38 +442,6 @@ fn predictions_are_what_was_measured_on_the_card() {
 }
 
 #[test]
-fn top_shows_an_allocator_of_a_running_program() {
-    use terrane_core::device::StreamSpec;
-    let device = terrane_core::device::sim::Sim::cuda().open().shared();
-    let alloc = terrane_core::Allocator::new(device.clone()).unwrap();
-    let stream = device.create_stream(StreamSpec::default()).unwrap();
-    let block = alloc.buffer(&terrane_core::Request::new(3 << 20, stream)).unwrap();
-    let meta = terrane_trace::file::Meta { program: "test".to_owned(), ..Default::default() };
-    let tap = terrane_trace::file::Tap::new(&alloc, meta).socket();
-    let tap = tap.tcp("127.0.0.1:0".parse().unwrap(), "the-token-of-this-test").unwrap();
-    let recorder = tap.start().unwrap();
-    let own = std::process::id().to_string();
-    let found = json(&["top", "--process", &own]);
-    let line = &found.as_array().unwrap()[0];
-    assert_eq!((&line["program"], &line["blocks"]), (&"test".into(), &1.into()));
-    assert_eq!(line["requested"], 3 << 20);
-    let table = shown(&["top", "--once", "--process", &own]);
-    assert!(table.contains("3 MiB"), "{table}");
-    let at = recorder.address().unwrap().to_string();
-    let over_tcp = |token: &str| {
-        let mut command = terrane();
-        command.args(["top", "--once", "--tcp", &at]).env("TERRANE_TOKEN", token);
-        command.output().unwrap()
-    };
-    assert!(text(&over_tcp("the-token-of-this-test").stdout).contains("3 MiB"));
-    assert_eq!(over_tcp("another-token-of-a-test").status.code(), Some(2));
-    drop((block, recorder));
-    let output = run(&["top", "--once", "--process", &own]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("terrane::inspect"), "{}", text(&output.stderr));
-}
-
-#[test]
 fn a_failure_of_our_own_allocator_is_explained_from_its_recording() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("short.terrane").display().to_string();

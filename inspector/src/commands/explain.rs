@@ -55,7 +55,10 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
         device_total: args.device_total.or(beside.device_total),
     };
     match Failure::of(&recording, history, known).map_err(bad(&args.file))? {
-        Some(found) => show(args.file.json, &found, || found.text(&args.file.file)),
+        Some(found) => {
+            let found = found.with_remedies(history);
+            show(args.file.json, &found, || found.text(&args.file.file))
+        }
         None => show(args.file.json, &Nothing { class: None, failures: 0 }, || {
             "Nothing failed: the recording has no request that ran out of memory.\n\
              `terrane peak` shows what its peak is made of, `terrane fit` which cards it fits.\n"

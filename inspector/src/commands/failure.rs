@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use terrane_trace::diagnose::{
-    Class, Known, LogShortage, Moment, Shortage, SiteBy, Sites, explain_log, shortage, sites,
+    Class, Known, LogShortage, Moment, Served, Shortage, SiteBy, Sites, explain_log, shortage,
+    sites,
 };
 use terrane_trace::recording::{Format, Recording};
 use terrane_trace::snapshot::History;
@@ -32,6 +33,8 @@ pub struct Own {
     shortage: Shortage,
     /// Live bytes by site when the request failed; `null` where the verdict needs no cut.
     to_cut: Option<Sites>,
+    /// Ways to run our allocator that serve every request under what there was.
+    served_by: Vec<Served>,
 }
 
 impl Failure {
@@ -54,11 +57,21 @@ impl Failure {
                 let moment = Moment::After(shortage.event as usize);
                 let cut = || sites(snapshot, history, moment, SiteBy::User);
                 let to_cut = (shortage.class == Class::Capacity).then(cut);
-                Self::Own(Own { shortage, to_cut })
+                Self::Own(Own { shortage, to_cut, served_by: Vec::new() })
             }));
         }
         let found = explain_log(history, known.limit).map_err(|reason| reason.to_string())?;
         Ok(found.map(Self::Log))
+    }
+
+    /// The same with what helps, where that takes replays of the whole history.
+    pub fn with_remedies(mut self, history: &History) -> Self {
+        if let Self::Own(own) = &mut self
+            && own.shortage.class != Class::Capacity
+        {
+            own.served_by = served_by_ours(history, &own.shortage);
+        }
+        self
     }
 
     /// Events of the trace before it.
@@ -93,10 +106,23 @@ impl Failure {
     pub fn text(&self, file: &Path) -> String {
         match self {
             Self::Pytorch(found) => explain::text(found, file),
-            Self::Own(found) => own_text(found),
+            Self::Own(found) => own_text(found, file),
             Self::Log(found) => log_text(found, file),
         }
     }
+}
+
+/// The settings of our allocator that a program can choose, each replayed.
+fn served_by_ours(history: &History, shortage: &Shortage) -> Vec<Served> {
+    let capacity = shortage.reserved.saturating_add(shortage.left);
+    let replayed = ["terrane", "terrane:reuse=wait"].map(|model| {
+        let found = super::whatif::under(history, model, capacity).ok()?;
+        let command = format!("terrane whatif FILE --allocator {model} --capacity {capacity}");
+        let (model, peak_reserved) = (model.to_owned(), found.peak_reserved);
+        let is_served = found.failures + found.survived_failures == 0;
+        is_served.then_some(Served { model, peak_reserved, capacity, command })
+    });
+    replayed.into_iter().flatten().collect()
 }
 
 fn own_verdict(found: &Shortage) -> String {
@@ -113,7 +139,7 @@ fn own_verdict(found: &Shortage) -> String {
     }
 }
 
-fn own_text(own: &Own) -> String {
+fn own_text(own: &Own, file: &Path) -> String {
     let found = &own.shortage;
     let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
     let event = units::count(found.event);
@@ -132,6 +158,29 @@ fn own_text(own: &Own) -> String {
         format!("{verdict}\n\n{table}\n{failures} in the recording; this is the last.\n");
     if let Some(cut) = &own.to_cut {
         text.push_str(&format!("\nWho held the memory\n{}", super::sites::table(cut, 8)));
+        return text;
+    }
+    text.push_str(&helps(&own.served_by, file));
+    text
+}
+
+/// What was replayed and serves every request.
+fn helps(served_by: &[Served], file: &Path) -> String {
+    let mut text = String::from(
+        "\nWhat helps (replayed with the same requests in the same order, as far as the recording \
+         goes)\n",
+    );
+    if served_by.is_empty() {
+        text.push_str("  Nothing that was replayed serves every request.\n");
+    }
+    for served in served_by {
+        let (peak, capacity) = (units::bytes(served.peak_reserved), units::bytes(served.capacity));
+        let command = served.command.replace("FILE", &explain::quoted(file));
+        text.push_str(&format!(
+            "  {} serves every request and reserves at most {peak} of {capacity}. Repeat it:\n  \
+             {command}\n",
+            served.model
+        ));
     }
     text
 }
@@ -181,18 +230,6 @@ fn log_text(found: &LogShortage, file: &Path) -> String {
     if found.class != Some(Class::Fragmentation) {
         return text;
     }
-    text.push_str("\nWhat helps (replayed with the same requests in the same order)\n");
-    if found.served_by.is_empty() {
-        text.push_str("  No other allocator that was replayed serves every request.\n");
-    }
-    for served in &found.served_by {
-        let (peak, capacity) = (units::bytes(served.peak_reserved), units::bytes(served.capacity));
-        let command = served.command.replace("FILE", &explain::quoted(file));
-        text.push_str(&format!(
-            "  {} serves every request and reserves at most {peak} of {capacity}. Repeat it:\n  \
-             {command}\n",
-            served.model
-        ));
-    }
+    text.push_str(&helps(&found.served_by, file));
     text
 }

@@ -68,6 +68,7 @@ fn page(
 ) -> Result<(String, String)> {
     let snapshot = &recording.snapshot;
     let failure = Failure::of(recording, history, known).map_err(anyhow::Error::msg)?;
+    let failure = failure.map(|failure| failure.with_remedies(history));
     let growth = leaks(snapshot, history, LeakOptions::default());
     let grows =
         !matches!(growth.verdict.class, LeakClass::None | LeakClass::Plateau | LeakClass::Unknown);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
-use terrane_trace::live::{Client, Message, Status, sockets};
+use terrane_trace::live::{Client, Command, Message, Status, sockets};
 
 use crate::exit::BadInput;
 use crate::text::{Side, Table, percent};
@@ -23,6 +23,10 @@ pub struct Args {
     /// token is taken from the variable TERRANE_TOKEN.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "process")]
     pub tcp: Option<SocketAddr>,
+    /// First ask the programs to move live blocks together. Those do so that gave a control token,
+    /// which is taken from the variable TERRANE_CONTROL.
+    #[arg(long)]
+    pub compact: bool,
     /// Print once and end.
     #[arg(long)]
     pub once: bool,
@@ -46,8 +50,9 @@ struct Line {
     untracked: Option<u64>,
 }
 
-/// Where the token is looked for: an argument would be seen by everybody on the machine.
+/// Where tokens are looked for: an argument would be seen by everybody on the machine.
 const TOKEN: &str = "TERRANE_TOKEN";
+const CONTROL: &str = "TERRANE_CONTROL";
 
 /// How long an allocator may take to tell its first figures: they come every half second.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,7 +62,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`BadInput`] when there is none.
 pub fn run(args: &Args) -> Result<()> {
-    if args.json || args.once {
+    if args.json || args.once || args.compact {
         let lines = lines(args)?;
         return super::shared::show(args.json, &lines, || table(&lines));
     }
@@ -71,22 +76,25 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn lines(args: &Args) -> Result<Vec<Line>> {
+    let control = args.compact.then(|| token(CONTROL, "control")).transpose()?;
+    let control = control.as_deref();
     if let Some(at) = args.tcp {
-        let token = std::env::var(TOKEN).map_err(|_| {
-            BadInput(format!("set {TOKEN} to the token that the program gave to `Tap::tcp`"))
-        })?;
+        let token = token(TOKEN, "tcp")?;
         let refused = |why: String| BadInput(format!("{at}: {why}"));
         let client = Client::connect_tcp(at, &token, PATIENCE);
         let client = client.map_err(|error| refused(error.to_string()))?;
         let silent = || refused("it tells nothing; is the token right?".to_owned());
-        return Ok(vec![line(client).ok_or_else(silent)?]);
+        return Ok(vec![line(client, control).ok_or_else(silent)?]);
     }
     let is_asked = |path: &PathBuf| match args.process {
         Some(process) => process_of(path) == Some(process),
         None => true,
     };
-    let lines: Vec<Line> =
-        sockets().iter().filter(|path| is_asked(path)).filter_map(|path| local(path)).collect();
+    let lines: Vec<Line> = sockets()
+        .iter()
+        .filter(|path| is_asked(path))
+        .filter_map(|path| local(path, control))
+        .collect();
     if lines.is_empty() {
         let text = "no program shows its allocator: call `terrane::inspect(&alloc)?` in it \
                     (feature `live`) and keep what it returns";
@@ -95,16 +103,26 @@ fn lines(args: &Args) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
+/// A token from the environment.
+fn token(variable: &str, method: &str) -> Result<String> {
+    let missing =
+        || format!("set {variable} to the token that the program gave to `Tap::{method}`");
+    Ok(std::env::var(variable).map_err(|_| BadInput(missing()))?)
+}
+
 fn process_of(path: &Path) -> Option<u32> {
     path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }
 
 /// What the allocator behind a socket tells; `None` for a process that ended.
-fn local(path: &Path) -> Option<Line> {
-    line(Client::connect(path, PATIENCE).ok()?)
+fn local(path: &Path, control: Option<&str>) -> Option<Line> {
+    line(Client::connect(path, PATIENCE).ok()?, control)
 }
 
-fn line(mut client: Client) -> Option<Line> {
+fn line(mut client: Client, control: Option<&str>) -> Option<Line> {
+    if let Some(token) = control {
+        client.ask(Command::Compact, token).ok()?;
+    }
     let end = Instant::now() + PATIENCE;
     let mut meta = None;
     while Instant::now() < end {

@@ -111,6 +111,15 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
     }
 }
 
+/// What an allocator, by name, would have done with all requests under a limit.
+///
+/// # Errors
+/// A name that is none, sizes that cannot exist, and the model's.
+pub fn under(history: &History, name: &str, capacity: u64) -> Result<WhatIf> {
+    let allocator: Allocator = name.parse().map_err(anyhow::Error::msg)?;
+    one(&Requests::all(history)?, history, &allocator, Some(capacity))
+}
+
 fn all() -> Result<Vec<Allocator>> {
     let names = ModelSpec::NAMES.into_iter().chain(["terrane"]);
     names.map(|name| name.parse().map_err(anyhow::Error::msg)).collect()
