@@ -21,6 +21,9 @@ use super::state::State;
 /// The longest single wait on the host, so that frees by other threads are noticed too.
 const SLICE: Duration = Duration::from_millis(1);
 
+/// How often blocks are moved for one request.
+const COMPACTIONS: u32 = 4;
+
 /// What the device or the budget said when asked for new memory.
 type Refusal = Error;
 
@@ -28,7 +31,7 @@ impl Inner {
     /// Serves a request that found no hole at once.
     pub(super) fn climb(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
         let deadline = self.deadline(asked);
-        let (mut compacted, mut hooked) = (false, false);
+        let (mut compactions, mut hooked) = (0, false);
         loop {
             let refusal = match self.climb_once(asked) {
                 Ok(allocation) => return Ok(self.note_retry(allocation)),
@@ -41,11 +44,13 @@ impl Inner {
             if self.await_in_flight() || self.await_work(asked, deadline)? {
                 continue;
             }
-            if !compacted {
-                compacted = true;
+            // What moves made room for may be found to lie badly once they are done.
+            if compactions < COMPACTIONS {
+                compactions += 1;
                 if self.compact_for(asked)? {
                     continue;
                 }
+                compactions = COMPACTIONS;
             }
             if !hooked && self.ask_hooks(asked)? {
                 hooked = true;

@@ -20,6 +20,7 @@ mod chain;
 mod course;
 mod goal;
 mod holes;
+mod paged;
 mod plan;
 mod release;
 mod report;
@@ -31,6 +32,7 @@ mod window;
 
 pub use course::{Leg, course};
 pub use goal::{Goal, Limits, Mode, Verify};
+pub use paged::{PageView, PagedMove, PagedView, free_pages};
 pub use plan::{Chain, Move, Plan, Slide, To, plan};
 pub use report::{Refused, Verdict, Verdicts, Why};
 pub use view::{Part, PoolView, SegmentView, What};

@@ -86,6 +86,37 @@ impl Pages {
         parts
     }
 
+    /// First byte, bytes and whether it could be mapped elsewhere if it were free, of every page, in
+    /// no order.
+    pub fn page_places(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
+        self.store.pages.iter().map(|(_, page)| {
+            let may_leave = page.excluded == 0 && !page.in_flight && page.unmapping == 0;
+            (page.at, page.backing.bytes, may_leave)
+        })
+    }
+
+    /// Takes exactly these bytes for a block, if all of them are free and backed. The block's uses
+    /// are what they have to wait for.
+    pub fn take_at(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
+        let hint = self.ranges.find(at)?;
+        let end = at.checked_add(bytes)?;
+        let mut index = hint;
+        loop {
+            let range = self.ranges.at(index).filter(|range| range.state == State::Free)?;
+            if range.end() >= end {
+                break;
+            }
+            index = range.next;
+        }
+        let points = self.points_over(hint, at, end);
+        let (_, keys) = self.ranges.carve(hint, at, &[(bytes, State::Live, points)])?;
+        self.version += 1;
+        self.store.cover(at, bytes);
+        self.live += bytes;
+        self.active_peak = self.active_peak.max(self.live + self.ranges.pending_bytes);
+        keys.first().copied().map(BlockId)
+    }
+
     /// First byte of a zone and where its ranges end.
     pub const fn bounds(&self, zone: Zone) -> (u64, u64) {
         let span = self.ranges.span(zone);

@@ -1,5 +1,5 @@
-//! What moves need of a pool: places taken at a given offset, and blocks that change places. All
-//! of it is about slabs: in a paged space pages are moved instead of blocks.
+//! What moves need of a pool: places taken at a given offset, and blocks that change places. In a
+//! paged space blocks move to free whole pages, and never slide.
 
 use crate::point::Points;
 use crate::range::{Join, NO_OWNER, NodeId, SegmentId, State};
@@ -102,12 +102,25 @@ impl Pool {
         Grabbed { spot: Spot::slab(node), points, pending: before - self.pending() }
     }
 
+    /// Takes exactly these bytes of the paged space, if all of them are free and backed.
+    pub fn reserve_paged(&mut self, at: u64, bytes: u64) -> Option<Grabbed> {
+        let pages = &mut self.paged.as_mut()?.pages;
+        let before = pages.usage().pending;
+        let slot = pages.take_at(at, bytes)?.slot();
+        let pending = before.saturating_sub(pages.usage().pending);
+        let points = pages.uses_mut(slot).map(std::mem::take).unwrap_or_default();
+        Some(Grabbed { spot: Spot::page(slot), points, pending })
+    }
+
     /// Makes a reserved range the block's, in use until `points` are reached.
     pub fn make_live(&mut self, spot: Spot, slot: u32, points: Points) {
         if let Some(node) = node_of(spot) {
             self.ranges.set_state(node, State::Live);
             self.ranges.set_owner(node, slot);
             *self.ranges.points_mut(node) = points;
+        } else {
+            self.set_owner(spot, slot);
+            self.add_uses(spot, &points);
         }
     }
 

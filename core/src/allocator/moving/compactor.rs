@@ -174,8 +174,11 @@ impl Drop for Compactor {
 }
 
 impl Inner {
-    /// Begins a pass over some pools and reserves the first moves.
-    pub(super) fn begin(&self, goal: Goal, limits: Limits, pools: Vec<u16>) -> Result<Pass, Error> {
+    /// A pass in which nothing is planned yet.
+    ///
+    /// # Errors
+    /// As [`Allocator::begin_pass`].
+    fn open_pass(&self, goal: Goal, limits: Limits, targets: Vec<u16>) -> Result<Pass, Error> {
         self.refuse_in_capture()?;
         if !self.config.moves {
             return Err(Error::MovesOff);
@@ -189,13 +192,12 @@ impl Inner {
             state.clock.read(&*self.device);
             state.new_pass()
         };
-        let (report, targets) = (PassReport::default(), pools);
-        let mut pass = Pass {
+        Ok(Pass {
             id,
             pool: targets.last().copied().unwrap_or(0),
             limits,
             batch: None,
-            report,
+            report: PassReport::default(),
             last: None,
             timed: Vec::new(),
             unused_views: Vec::new(),
@@ -208,7 +210,22 @@ impl Inner {
             idle: 0,
             met: (0, 0),
             ended: false,
-        };
+        })
+    }
+
+    /// A pass over one pool whose moves are planned by the caller.
+    pub(super) fn new_pass(&self, goal: Goal, pool: u16) -> Result<Pass, Error> {
+        let mut pass = self.open_pass(goal, Limits::NONE, vec![pool])?;
+        pass.targets.clear();
+        let event = Event::new(EventKind::PassBegin).a(u64::from(pass.id));
+        self.lock().event(event);
+        Ok(pass)
+    }
+
+    /// Begins a pass over some pools and reserves the first moves.
+    pub(super) fn begin(&self, goal: Goal, limits: Limits, pools: Vec<u16>) -> Result<Pass, Error> {
+        let mut pass = self.open_pass(goal, limits, pools)?;
+        let id = pass.id;
         let start = self.lock().free_in_use(&pass.targets);
         (pass.report.free.0, pass.report.largest_free.0, pass.report.fragmentation.0) = start;
         self.choose(&mut pass);

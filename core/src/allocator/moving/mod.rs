@@ -16,6 +16,7 @@ mod compactor;
 mod copies;
 mod flip;
 mod offer;
+mod paged;
 mod report;
 mod reserve;
 mod rung;

@@ -15,7 +15,7 @@ use super::super::config::allowed_classes;
 use super::compactor::Pass;
 
 /// The longest wait on the host for copies that empty a segment which has to be given back.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Inner {
     /// Moves blocks so that a request finds room: together in a segment of its pools, or else
@@ -38,6 +38,9 @@ impl Inner {
             return Ok(false);
         }
         self.rung(asked, Rung::Compact);
+        if self.compact_pages(asked)? {
+            return Ok(true);
+        }
         if !asked.request.dedicated && self.compact_within(asked)? {
             return Ok(true);
         }
