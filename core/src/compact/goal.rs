@@ -79,6 +79,11 @@ impl Limits {
         timed: false,
     };
 
+    /// Whether bytes or blocks are limited at all. What is left of no limit counts as none.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.bytes < u64::MAX / 2 || self.moves < u64::MAX / 2
+    }
+
     /// The most bytes moved.
     #[must_use]
     pub const fn bytes(self, bytes: u64) -> Self {

@@ -47,8 +47,8 @@ pub struct PagedMove {
     pub to: u64,
 }
 
-/// The moves after which `bytes` more lie in wholly free pages, or as many as can be, for as few
-/// bytes moved as the cheapest pages cost. Blocks go to what is free of pages that stay in use. Pure.
+/// The moves after which `bytes` more lie in wholly free pages, or as many as can be, the cheapest
+/// pages first. Blocks go to what is free of pages that stay in use. Pure.
 pub fn free_pages(view: &PagedView, bytes: u64) -> Vec<PagedMove> {
     let mut victims: Vec<(u64, usize)> = (0..view.pages.len())
         .filter_map(|page| Some((cost(view, page)?, page)))
@@ -59,7 +59,9 @@ pub fn free_pages(view: &PagedView, bytes: u64) -> Vec<PagedMove> {
         let (a_cost, b_cost) = (a.0 as u128 * b_bytes as u128, b.0 as u128 * a_bytes as u128);
         a_cost.cmp(&b_cost).then(a.1.cmp(&b.1))
     });
-    let mut course = Course { view, closed: BTreeSet::new(), moves: Vec::new() };
+    let is_used = |page| !parts_of(view, page).iter().all(Part::is_free);
+    let used = (0..view.pages.len()).map(is_used).collect();
+    let mut course = Course { view, used, closed: BTreeSet::new(), moves: Vec::new() };
     let mut gained = 0;
     for (_, page) in victims.into_iter().take(TRIALS) {
         if gained >= bytes {
@@ -116,6 +118,8 @@ fn cost(view: &PagedView, page: usize) -> Option<u64> {
 /// What is decided so far.
 struct Course<'a> {
     view: &'a PagedView,
+    /// The pages in which blocks are, or what is on its way.
+    used: Vec<bool>,
     /// Pages that are to become free.
     closed: BTreeSet<usize>,
     moves: Vec<PagedMove>,
@@ -159,18 +163,28 @@ impl Course<'_> {
                 continue;
             }
             let freed = self.freed_without(part);
-            let freed_bytes: u64 = freed.iter().map(|&page| self.view.pages[page].bytes).sum();
+            if freed.is_empty() {
+                continue;
+            }
             for &(begin, end) in &stretches {
                 let low = round_up(begin, align);
                 let high = end.saturating_sub(part.bytes) & !(align - 1);
-                for to in [low, high].into_iter().filter(|to| *to >= low && *to <= high) {
-                    let gain = freed_bytes.saturating_sub(self.free_under(to, part.bytes));
+                let fits = |to: &u64| *to >= low && *to + part.bytes <= end;
+                for to in [low, high].into_iter().filter(fits) {
+                    // A page that it leaves and enters again is not freed.
+                    let stays =
+                        |page: &PageView| page.at < to + part.bytes && page.at + page.bytes > to;
+                    let left = freed.iter().map(|&page| self.view.pages[page]);
+                    let left = left.filter(|page| !stays(page)).map(|page| page.bytes);
+                    let gain = left.sum::<u64>().saturating_sub(self.free_under(to, part.bytes));
                     let is_better = |it: &Shift| {
                         part.bytes as u128 * (it.gain as u128) < it.it.bytes as u128 * gain as u128
                     };
                     if gain > 0 && best.as_ref().is_none_or(is_better) {
                         let it = PagedMove { owner, from: part.offset, bytes: part.bytes, to };
-                        best = Some(Shift { it, freed: freed.clone(), gain });
+                        let freed = freed.iter().copied();
+                        let freed = freed.filter(|page| !stays(&self.view.pages[*page])).collect();
+                        best = Some(Shift { it, freed, gain });
                     }
                 }
             }
@@ -199,9 +213,7 @@ impl Course<'_> {
 
     /// Bytes of wholly free pages under a stretch.
     fn free_under(&self, at: u64, bytes: u64) -> u64 {
-        let is_free = |page: &usize| {
-            !self.is_taken(*page) && parts_of(self.view, *page).iter().all(Part::is_free)
-        };
+        let is_free = |page: &usize| !self.used[*page] && !self.is_taken(*page);
         self.pages_under(at, bytes).filter(is_free).map(|page| self.view.pages[page].bytes).sum()
     }
 
@@ -250,7 +262,7 @@ impl Course<'_> {
                 }
                 let (from, to) = (it.at.max(part.offset), (it.at + it.bytes).min(part.end()));
                 // A page that is wholly free is what is wanted.
-                let is_open = !self.closed.contains(&at) && to - from < it.bytes;
+                let is_open = !self.closed.contains(&at) && self.used[at];
                 if !is_open || from != end {
                     cut(&mut holes, &taken, begin, end);
                     begin = from;

@@ -123,28 +123,33 @@ impl Plan {
 /// The moves that reach the goal at the least cost in bytes, within the limits. Pure.
 pub fn plan(view: &PoolView, goal: Goal, limits: &Limits) -> Plan {
     let plan = match goal {
-        Goal::Contiguous { bytes, align } => contiguous(view, bytes, align),
+        Goal::Contiguous { bytes, align } => contiguous(view, bytes, align, !limits.is_limited()),
         Goal::Release { bytes } => release::release(view, bytes),
-        Goal::Fragmentation { below } => fragmentation(view, below),
+        Goal::Fragmentation { below } => fragmentation(view, below, !limits.is_limited()),
     };
     plan.within(limits)
 }
 
 /// Largest free range of the segments in use >= (1 - below) of what is free in them.
-fn fragmentation(view: &PoolView, below: f64) -> Plan {
+///
+/// A *bold* plan makes things worse before they get better, so it is only for passes that carry it
+/// out to its end: cut short by limits, one after the other could move the same blocks to and fro.
+fn fragmentation(view: &PoolView, below: f64, bold: bool) -> Plan {
     let (free, largest) = view.free_in_use();
     let wanted = (free as f64 * (1.0 - below.clamp(0.0, 1.0))).ceil() as u64;
     if free == 0 || largest >= wanted.min(free) {
         return Plan::met();
     }
-    let plan = contiguous_in(view, wanted.min(free), 1, |at| !view.segments[at].is_wholly_free());
+    let used = |at: usize| !view.segments[at].is_wholly_free();
+    let plan = contiguous_in(view, wanted.min(free), 1, used, bold);
     if plan.reachable {
         return plan;
     }
     // No segment can hold that much: empty the others instead, after making room for their blocks
     // where the holes are too small for them.
     let plan = release::release(view, u64::MAX);
-    if !leads(view, &plan, below)
+    if bold
+        && !leads(view, &plan, below)
         && let Some(chain) = squeeze::squeeze(view)
     {
         return Plan { chain: Some(chain), reachable: true, more: true, ..Plan::default() };
@@ -161,14 +166,22 @@ fn leads(view: &PoolView, plan: &Plan, below: f64) -> bool {
     let (free, largest) = after.free_in_use();
     let wanted = (free as f64 * (1.0 - below.clamp(0.0, 1.0))).ceil() as u64;
     let used = |at: usize| !after.segments[at].is_wholly_free();
-    free == 0 || largest >= wanted || contiguous_in(&after, wanted.min(free), 1, used).reachable
+    free == 0
+        || largest >= wanted
+        || contiguous_in(&after, wanted.min(free), 1, used, true).reachable
 }
 
-fn contiguous(view: &PoolView, bytes: u64, align: u64) -> Plan {
-    contiguous_in(view, bytes, align, |_| true)
+fn contiguous(view: &PoolView, bytes: u64, align: u64, bold: bool) -> Plan {
+    contiguous_in(view, bytes, align, |_| true, bold)
 }
 
-fn contiguous_in(view: &PoolView, bytes: u64, align: u64, of: impl Fn(usize) -> bool) -> Plan {
+fn contiguous_in(
+    view: &PoolView,
+    bytes: u64,
+    align: u64,
+    of: impl Fn(usize) -> bool,
+    bold: bool,
+) -> Plan {
     let align = if align.is_power_of_two() { align } else { 1 };
     let segments = view.segments.iter().enumerate().filter(|(at, _)| of(*at));
     let mut parts = segments.flat_map(|(_, segment)| &segment.parts);
@@ -185,6 +198,9 @@ fn contiguous_in(view: &PoolView, bytes: u64, align: u64, of: impl Fn(usize) -> 
             Ok(plan) => return plan,
             Err(Some(short)) => wanted = wanted.saturating_add(short.max(bytes >> 8) << tries),
             Err(None) => break,
+        }
+        if !bold && slid.is_some() {
+            break;
         }
         trials = TRIALS_MORE;
     }

@@ -145,8 +145,8 @@ proptest! {
     #[test]
     fn a_plan_is_sound_and_reaches_what_it_says(model in model(), goal in goal()) {
         let mut model = model;
-        let mut met = false;
-        for _ in 0..200 {
+        let (mut met, mut is_over) = (false, false);
+        for _ in 0..60 {
             let plan = plan(&model.view(), goal, &Limits::NONE);
             model.apply(&plan);
             if plan.reachable && !plan.more {
@@ -155,9 +155,11 @@ proptest! {
             met = plan.met;
             if plan.blocks() == 0 {
                 prop_assert!(plan.met || !plan.reachable, "reachable by nothing: {plan:?}");
+                is_over = true;
                 break;
             }
         }
+        prop_assert!(is_over, "no end: {goal:?}");
         if met {
             // Idempotent: nothing is left to do.
             let again = plan(&model.view(), goal, &Limits::NONE);

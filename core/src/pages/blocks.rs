@@ -86,8 +86,8 @@ impl Pages {
         parts
     }
 
-    /// First byte, bytes and whether it could be mapped elsewhere if it were free, of every page, in
-    /// no order.
+    /// First byte, bytes and whether it could be mapped elsewhere if it were free, of every page,
+    /// in no order.
     pub fn page_places(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         self.store.pages.iter().map(|(_, page)| {
             let may_leave = page.excluded == 0 && !page.in_flight && page.unmapping == 0;

@@ -17,6 +17,8 @@ use super::survey::Survey;
 
 /// Plans made in a row without a move that could be reserved before a pass gives up.
 const IDLE_MAX: u32 = 3;
+/// How often the way to the goal is planned in one pool.
+const COURSES_MAX: u32 = 16;
 /// The longest that the one-call form waits for copies that do not get done.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -66,6 +68,8 @@ pub(crate) struct Pass {
     segments: Vec<SegmentId>,
     /// Whether the next plan was made from the pool as it is, not as it was to become.
     is_fresh: bool,
+    /// How often the way to the goal was planned in the present pool.
+    courses: u32,
     began_ns: u64,
     idle: u32,
     /// In how many pools the goal is met, and in how many it is not.
@@ -206,6 +210,7 @@ impl Inner {
             course: VecDeque::new(),
             segments: Vec::new(),
             is_fresh: false,
+            courses: 0,
             began_ns,
             idle: 0,
             met: (0, 0),
@@ -284,6 +289,11 @@ impl Inner {
                 return Ok(());
             }
             if pass.course.is_empty() {
+                // The pool may change as fast as a pass goes on.
+                if pass.courses == COURSES_MAX {
+                    pass.leave_pool(false);
+                    continue;
+                }
                 self.plan_course(pass);
             }
             let is_fresh = std::mem::take(&mut pass.is_fresh);
@@ -325,6 +335,7 @@ impl Inner {
         }
         pass.course = legs.into();
         pass.is_fresh = true;
+        pass.courses += 1;
         self.note_refusals(pass, &survey);
         pass.segments = survey.segments;
         pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
@@ -419,7 +430,7 @@ impl Pass {
         self.met.0 += u32::from(is_met);
         self.met.1 += u32::from(!is_met);
         self.targets.pop();
-        self.idle = 0;
+        (self.idle, self.courses) = (0, 0);
     }
 
     /// Begins nothing more.

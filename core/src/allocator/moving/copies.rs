@@ -141,6 +141,8 @@ impl Inner {
         let times: Vec<Option<[u64; 2]>> = times.collect();
         let times = times.into_iter().collect::<Option<Vec<[u64; 2]>>>()?;
         let (first, last) = (times.iter().map(|t| t[0]).min()?, times.iter().map(|t| t[1]).max()?);
+        let since = |times: &[u64; 2]| times.map(|ns| ns.saturating_sub(first));
+        pass.report.batches = times.iter().map(since).collect();
         Some(last.saturating_sub(first))
     }
 }

@@ -1,5 +1,5 @@
-//! Moves in a paged space: blocks leave pages that they share with free bytes, so that the pages can
-//! be mapped where they are wanted.
+//! Moves in a paged space: blocks leave pages that they share with free bytes, so that the pages
+//! can be mapped where they are wanted.
 
 use crate::compact::{Goal, PageView, PagedMove, PagedView, Part, What, free_pages};
 use crate::error::Error;

@@ -52,6 +52,8 @@ pub struct PassReport {
     /// Time on the device's own clock from the start of the first copy to the end of the last,
     /// where [`Limits::timed`](crate::compact::Limits::timed) asked for it and the device tells.
     pub device_ns: Option<u64>,
+    /// Start and end of each submission of copies on that clock, from the start of the first on.
+    pub batches: Vec<[u64; 2]>,
     /// External fragmentation before and after.
     pub fragmentation: (f64, f64),
     /// Largest free range before and after, in bytes.

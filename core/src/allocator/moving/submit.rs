@@ -65,7 +65,9 @@ impl Inner {
     }
 
     fn submit_apart(&self, pass: &mut Pass, it: Vec<Apart>) -> Result<Option<SyncPoint>, Error> {
-        let (armed, waits) = self.arm(pass, it);
+        let (mut armed, waits) = self.arm(pass, it);
+        // In the order in which they lie: neighbours are read together.
+        armed.sort_unstable_by_key(|armed| armed.from);
         if armed.is_empty() {
             return Ok(None);
         }

@@ -42,7 +42,7 @@ struct Args {
     #[arg(long, default_value_t = 4)]
     rounds: u32,
     /// Workgroups that copy in the background, several to compare; 0 for the copy engine.
-    #[arg(long, default_value = "4", value_delimiter = ',')]
+    #[arg(long, default_value = "1", value_delimiter = ',')]
     groups: Vec<u32>,
     /// Milliseconds of copying that the loops of kernels are watched for.
     #[arg(long, default_value_t = 600)]
@@ -98,6 +98,7 @@ fn of_pass(report: &PassReport) -> Value {
         "commit_us": report.commit_ns / 1000,
         "total_us": report.total_ns / 1000,
         "device_us": report.device_ns.map(|ns| ns / 1000),
+        "batches_us": report.batches.iter().map(|it| it.map(|ns| ns / 1000)).collect::<Vec<_>>(),
         "fragmentation": [report.fragmentation.0, report.fragmentation.1],
         "largest_free": [report.largest_free.0, report.largest_free.1],
         "free": [report.free.0, report.free.1],
