@@ -34,7 +34,7 @@ fn paged() -> SimDevice {
     Sim::cuda().capacity(140 << 30).open()
 }
 
-fn replay(name: &str, times: f64, sim: SimDevice) -> Report {
+fn replay(name: &str, times: f64, sim: &SimDevice) -> Report {
     let trace = recorded(name);
     let mut options = Options::default();
     options.capacity = Capacity::Times(times);
@@ -53,7 +53,7 @@ fn moved_percent(report: &Report) -> f64 {
 fn two_percent_more_than_the_peak_is_enough_and_little_is_moved() {
     let mut all = Vec::new();
     for name in TRACES {
-        let report = replay(name, 1.02, slabs());
+        let report = replay(name, 1.02, &slabs());
         let percent = moved_percent(&report);
         println!(
             "{name}: {} failures, {percent:.3} % moved in {} moves, {:.0} ns per event",
@@ -75,7 +75,7 @@ fn two_percent_more_than_the_peak_is_enough_and_little_is_moved() {
 fn half_a_percent_more_is_enough_where_pages_can_be_freed() {
     let mut all = Vec::new();
     for name in TRACES {
-        let report = replay(name, 1.005, paged());
+        let report = replay(name, 1.005, &paged());
         let percent = moved_percent(&report);
         println!(
             "{name}: {} failures, {percent:.3} % moved in {} moves, {:.0} ns per event",
