@@ -128,32 +128,25 @@ impl Pages {
 
     fn fit_small(&self, request: &Request, ready: bool) -> Option<(Hit, u64)> {
         let Request { bytes, align, stream, .. } = *request;
-        let mut first: Option<(Hit, u64)> = None;
-        let mut divided = None;
         let block = Divisor::new(bytes);
+        let room = |start: u64, len: u64| len.saturating_sub(align.padding(start));
+        let serves = |start: u64, len: u64| room(start, len) >= bytes;
+        let divided = |start: u64, len: u64| {
+            let room = room(start, len);
+            room >= bytes && block.rest(room) <= bytes / REST
+        };
+        let place = |hit: Hit| (hit, hit.start + align.padding(hit.start));
+        let mut lowest: Option<(Hit, u64)> = None;
         for list in self.lists(Zone::Small, stream, ready) {
-            let mut left = SCAN;
-            list.scan(bytes, &mut |hit| {
-                left -= 1;
-                let at = hit.start + align.padding(hit.start);
-                let usable = (hit.start + hit.len).saturating_sub(at);
-                if usable < bytes {
-                    return left == 0;
+            match list.first(bytes, SCAN, divided, serves) {
+                (Some(hit), _) => return Some(place(hit)),
+                (None, Some(hit)) if lowest.is_none_or(|(_, at)| place(hit).1 < at) => {
+                    lowest = Some(place(hit));
                 }
-                if block.rest(usable) <= bytes / REST {
-                    divided = Some((hit, at));
-                    return true;
-                }
-                if first.is_none_or(|(_, lowest)| at < lowest) {
-                    first = Some((hit, at));
-                }
-                left == 0
-            });
-            if divided.is_some() {
-                return divided;
+                _ => {}
             }
         }
-        first
+        lowest
     }
 
     fn fit_large(&self, request: &Request, ready: bool) -> Option<(Hit, u64)> {

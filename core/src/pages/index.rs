@@ -283,20 +283,48 @@ impl Index {
         self.refresh_group(leaf / GROUP);
     }
 
-    /// Calls `look` for the ranges of at least `len` bytes in order of address until it says stop.
+    /// The leaves, in order, that have a range of at least `len` bytes.
     #[inline]
-    pub fn scan(&self, len: u64, look: &mut impl FnMut(Hit) -> bool) {
-        for (group, _) in self.groups.iter().enumerate().filter(|(_, longest)| **longest >= len) {
-            let end = ((group + 1) * GROUP).min(self.leaves.len());
-            for leaf in (group * GROUP..end).filter(|&leaf| self.longest[leaf] >= len) {
-                let entries = &*self.leaves[leaf];
-                for at in 0..entries.count.min(LEAF) {
-                    if entries.lens[at] >= len && look(entries.hit(at)) {
-                        return;
-                    }
+    fn leaves_with(&self, len: u64) -> impl Iterator<Item = &Leaf> {
+        let groups = self.groups.iter().enumerate().filter(move |(_, longest)| **longest >= len);
+        let leaves = groups
+            .flat_map(|(group, _)| group * GROUP..((group + 1) * GROUP).min(self.leaves.len()));
+        leaves.filter(move |&leaf| self.longest[leaf] >= len).map(|leaf| &*self.leaves[leaf])
+    }
+
+    /// Looks at the first `most` ranges of at least `len` bytes, in order of address, for one that
+    /// `suits`, told its start and length. Gives the first one that suits, or else the first that
+    /// `serves`.
+    #[inline]
+    pub fn first(
+        &self,
+        len: u64,
+        most: usize,
+        suits: impl Fn(u64, u64) -> bool,
+        serves: impl Fn(u64, u64) -> bool,
+    ) -> (Option<Hit>, Option<Hit>) {
+        let (mut left, mut first) = (most, None);
+        for leaf in self.leaves_with(len) {
+            let count = leaf.count.min(LEAF);
+            for (at, (&start, &bytes)) in
+                leaf.starts[..count].iter().zip(&leaf.lens[..count]).enumerate()
+            {
+                if bytes < len {
+                    continue;
+                }
+                if suits(start, bytes) {
+                    return (Some(leaf.hit(at)), first);
+                }
+                if first.is_none() && serves(start, bytes) {
+                    first = Some(leaf.hit(at));
+                }
+                left -= 1;
+                if left == 0 {
+                    return (None, first);
                 }
             }
         }
+        (None, first)
     }
 
     /// The range that `at` lies in.
@@ -375,6 +403,16 @@ mod tests {
 
     #[test]
     fn the_index_agrees_with_a_sorted_list() {
+        agrees(500, 10_000, 1);
+    }
+
+    #[test]
+    fn the_index_agrees_with_a_sorted_list_of_several_groups() {
+        agrees(9_000, 60_000, 601);
+    }
+
+    /// Random changes of up to `slots` ranges, compared with a list at every `every`th step.
+    fn agrees(slots: u64, steps: u64, every: u64) {
         let mut seed = 0x1234_5678_u64;
         let mut next = |n: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -382,8 +420,8 @@ mod tests {
         };
         let mut index = Index::new(true);
         let mut model: Vec<Hit> = Vec::new();
-        for step in 0..20_000 {
-            let slot = next(500);
+        for step in 0..steps {
+            let slot = next(slots);
             match model.iter().position(|hit| hit.range == slot as u32) {
                 Some(at) if next(3) == 0 => {
                     let hit = model[at];
@@ -399,16 +437,19 @@ mod tests {
                     model.push(hit);
                 }
             }
-            let (from, len) = (next(50_000), next(110));
+            let (from, len) = (next(100 * slots), next(110));
+            if step % every != 0 {
+                continue;
+            }
             let mut expected: Vec<_> = model.iter().filter(|hit| hit.len >= len).collect();
             expected.sort_unstable_by_key(|hit| hit.start);
             expected.truncate(5);
-            let mut seen = Vec::new();
-            index.scan(len, &mut |hit| {
-                seen.push(hit);
-                seen.len() == 5
-            });
-            assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "step {step}");
+            let (suits, serves) = (|start, _| start % 7 == 0, |start, _| start % 2 == 0);
+            let suited = expected.iter().position(|hit| suits(hit.start, hit.len));
+            let before = &expected[..suited.unwrap_or(expected.len())];
+            let served = before.iter().find(|hit| serves(hit.start, hit.len)).map(|hit| **hit);
+            let suited = suited.map(|at| *expected[at]);
+            assert_eq!(index.first(len, 5, suits, serves), (suited, served), "step {step}");
             let mut longest = model.clone();
             longest.sort_unstable_by_key(|hit| std::cmp::Reverse((hit.len, hit.start)));
             longest.truncate(5);
