@@ -6,6 +6,9 @@ use super::view::{Part, PoolView, What};
 use super::window::{Window, cheapest, gain};
 use super::{chain, release, squeeze};
 
+/// A plan that only prepares others.
+const BOLD: Plan = Plan { moves: Vec::new(), chain: None, met: false, reachable: true, more: true };
+
 /// Stretches whose blocks are placed on trial before the search gives up.
 const TRIALS: usize = 24;
 /// The same for larger stretches, since the dearer ones of a size seldom fare better.
@@ -148,11 +151,12 @@ fn fragmentation(view: &PoolView, below: f64, bold: bool) -> Plan {
     // No segment can hold that much: empty the others instead, after making room for their blocks
     // where the holes are too small for them.
     let plan = release::release(view, u64::MAX);
-    if bold
-        && !leads(view, &plan, below)
-        && let Some(chain) = squeeze::squeeze(view)
-    {
-        return Plan { chain: Some(chain), reachable: true, more: true, ..Plan::default() };
+    if bold && !leads(view, &plan, below) {
+        let rotated = squeeze::rotate(view).or_else(|| release::empty_lowest(view));
+        let slid = || squeeze::squeeze(view).map(|chain| Plan { chain: Some(chain), ..BOLD });
+        if let Some(plan) = rotated.or_else(slid) {
+            return plan;
+        }
     }
     Plan { met: false, reachable: !plan.moves.is_empty(), more: true, ..plan }
 }

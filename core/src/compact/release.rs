@@ -4,6 +4,9 @@ use super::holes::{Holes, Packing};
 use super::plan::{Move, Plan, To};
 use super::view::{Part, PoolView, SegmentView, What};
 
+/// Segments that are tried for one to be free.
+const LOWEST: usize = 4;
+
 /// Moves that empty segments of at least `bytes` together; with fewer reachable, those that can
 /// be emptied. O(n log n).
 pub(super) fn release(view: &PoolView, bytes: u64) -> Plan {
@@ -37,6 +40,19 @@ pub(super) fn release(view: &PoolView, bytes: u64) -> Plan {
     let reachable = left == 0 || (bytes == u64::MAX && !moves.is_empty());
     let met = bytes == u64::MAX && moves.is_empty();
     Plan { moves, met, reachable: reachable || met, ..Plan::default() }
+}
+
+/// Moves that empty the lowest segment that can be emptied, below the highest in use.
+pub(super) fn empty_lowest(view: &PoolView) -> Option<Plan> {
+    let (top, _) = view.top()?;
+    let holes = Holes::new(view, |at| !view.segments[at].is_wholly_free());
+    let mut packing = holes.packing(0..0);
+    let mut lowest = candidates(view);
+    lowest.retain(|(at, ..)| *at < top);
+    lowest.sort_unstable();
+    let moves =
+        lowest.iter().take(LOWEST).find_map(|it| empty(view, &holes, &mut packing, it.0))?;
+    Some(Plan { moves, reachable: true, more: true, ..Plan::default() })
 }
 
 /// Segments in use of which every block may move: index, live bytes, bytes.
