@@ -158,6 +158,12 @@ impl VulkanDevice {
         self.shared.fixed.set_budget(budget)
     }
 
+    /// What is allocated of memory for staging, readback and images, as JSON that `terrane FILE`
+    /// reads.
+    pub fn fixed_memory_json(&self) -> String {
+        crate::report::gpu_allocator_json(&self.shared.fixed.report())
+    }
+
     /// Gives staging memory that is not in use back to the driver; bytes given back.
     pub fn trim_staging(&self) -> u64 {
         self.shared.staging.trim()

@@ -8,7 +8,7 @@ use ash::vk;
 use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
-use gpu_allocator::{AllocationError, AllocationSizes, MemoryLocation};
+use gpu_allocator::{AllocationError, AllocationSizes, AllocatorReport, MemoryLocation};
 use terrane_core::device::{DeviceError, HeapId};
 
 use crate::calls::Call;
@@ -158,6 +158,11 @@ impl Fixed {
     /// Bytes of memory objects held.
     pub fn reserved(&self) -> u64 {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner).capacity()
+    }
+
+    /// What is allocated where.
+    pub fn report(&self) -> AllocatorReport {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner).generate_report()
     }
 }
 
