@@ -127,7 +127,8 @@ pub enum Rung {
 pub struct Event {
     /// Consecutive number, from 1.
     pub sequence: u64,
-    /// Device clock in nanoseconds, as of the last time that it was read (at most 32 events ago).
+    /// Device clock in nanoseconds, as of the last time that it was read: at most 32 events ago, or
+    /// up to 128 where they come faster than one in 600 ns.
     pub time_ns: u64,
     /// Kind in bits 0..8, why in 8..16, class in 16..24, tag in 32..48, space in 48..64; see the
     /// methods.
