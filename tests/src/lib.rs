@@ -27,6 +27,7 @@ pub mod clauses;
 pub mod expected;
 #[cfg(feature = "program")]
 mod gate;
+pub mod mutants;
 pub mod probe;
 #[cfg(feature = "program")]
 pub mod program;

@@ -2,14 +2,16 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrane_core::device::{Device, DeviceError, HeapId, StreamId, SyncPoint};
 use terrane_core::event::{Drained, Event};
 use terrane_core::point::Points;
 use terrane_core::stats::Stats;
 use terrane_core::{
-    Allocation, Allocator, Buffer, Charge, Config, Error, Growth, Handle, Leak, MemoryKind,
-    Request, Reuse, Scrub, Section, Shortage, Snapshot, Tag, Wait,
+    Allocation, Allocator, Buffer, Charge, Config, Contents, Error, Growth, Handle, Leak,
+    MemoryKind, PauseReport, Request, Reuse, Scrub, Section, Selection, Shortage, Snapshot, Tag,
+    Wait,
 };
 
 use crate::clause::{Outcome, Stop};
@@ -135,6 +137,18 @@ impl Subject {
         self.alloc.grow(handle, bytes).map_err(|e| self.error(e))
     }
 
+    pub fn pause(
+        &self,
+        what: Selection,
+        contents: Contents,
+        time: Duration,
+    ) -> Result<PauseReport, Error> {
+        if self.has(Flaw::PauseClaimed) {
+            return Ok(PauseReport { blocks: 1, bytes: 0, refused: 0 });
+        }
+        self.alloc.pause(what, contents, time)
+    }
+
     pub fn trim(&self, keep_bytes: u64) -> Result<u64, Error> {
         match self.flaw {
             Flaw::TrimIgnored => Ok(0),
@@ -250,7 +264,7 @@ impl Subject {
     pub fn settle(&self) -> Result<(), DeviceError> {
         for stream in self.streams_awaited() {
             let point = self.alloc.device().mark(stream)?;
-            self.alloc.device().wait_any(&[point], std::time::Duration::from_secs(30))?;
+            self.alloc.device().wait_any(&[point], Duration::from_secs(30))?;
         }
         Ok(())
     }

@@ -3,12 +3,25 @@
 use terrane_core::device::{Caps, HeapId};
 use terrane_core::units::Align;
 
-/// One way in which a device, or the allocator on it, is broken on purpose.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)] // the names say it; probe and subject show what each does
-pub enum Flaw {
-    #[default]
-    None,
+macro_rules! flaws {
+    ($($flaw:ident,)*) => {
+        /// One way in which a device, or the allocator on it, is broken on purpose.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs)] // the names say it; probe and subject show what each does
+        pub enum Flaw {
+            #[default]
+            None,
+            $($flaw,)*
+        }
+
+        impl Flaw {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$flaw,)*];
+        }
+    };
+}
+
+flaws! {
     // Facts about the device.
     Nameless,
     CapsChange,
@@ -17,6 +30,7 @@ pub enum Flaw {
     OddGranularity,
     BindingAlignAboveBase,
     ComputeDenied,
+    NoAddressesToPage,
     ClockRunsBack,
     FreeAboveTotal,
     UnknownHeapAccepted,
@@ -144,6 +158,7 @@ pub enum Flaw {
     LeaksHidden,
     BuffersLeak,
     GrowthIgnored,
+    PauseClaimed,
 }
 
 impl Flaw {
@@ -162,6 +177,11 @@ impl Flaw {
             Self::BindingAlignAboveBase => {
                 caps.binding_align =
                     Align::new(caps.plain_base_align.get() * 2).unwrap_or_default();
+            }
+            Self::NoAddressesToPage => {
+                if let Some(paging) = &mut caps.paging {
+                    paging.space_bytes = 0;
+                }
             }
             Self::ComputeDenied => caps.compute = !caps.compute,
             Self::ViewObjectsDenied => caps.views = !caps.views,
