@@ -101,6 +101,9 @@ pub struct Config {
     /// keep them to so few; 0 for the copy engine. Each copies some 10 GB/s on an H200, and costs
     /// a loop that only writes memory about 1 %, one that only computes nothing.
     pub background_groups: u32,
+    /// Bytes that a pass in the background copies in a second, on the device's clock; 0 for as many
+    /// as it can. A copy slows work that lives off the same memory by several times its share.
+    pub background_rate: u64,
     /// Which moves are checked by checksums.
     pub verify_moves: Verify,
     /// The priority given to segments, 0.0 to 1.0, where the device knows priorities.
@@ -143,6 +146,7 @@ impl Config {
             idle_compaction: None,
             idle_bytes: 64 * MIB,
             background_groups: 1,
+            background_rate: 4_000_000_000,
             verify_moves: Verify::default(),
             priority: 0.5,
             first_generation: 1,

@@ -71,6 +71,8 @@ pub(crate) struct Pass {
     /// How often the way to the goal was planned in the present pool.
     courses: u32,
     began_ns: u64,
+    /// When the next copies in the background may be submitted.
+    pub next_ns: u64,
     idle: u32,
     /// In how many pools the goal is met, and in how many it is not.
     met: (u32, u32),
@@ -150,6 +152,12 @@ impl Compactor {
                 return Ok(());
             }
             let points = self.alloc.inner.lock().awaited_copies(self.pass.id);
+            let early = self.pass.next_ns.saturating_sub(self.alloc.inner.device.now_ns());
+            if points.is_empty() && early > 0 {
+                // With nothing to wait for, this only lets the time pass.
+                self.alloc.inner.device.wait_any(&[], Duration::from_nanos(early))?;
+                continue;
+            }
             let deadline = start.saturating_add(ns);
             let left = deadline.saturating_sub(self.alloc.inner.device.now_ns());
             let left = Duration::from_nanos(left.max(1));
@@ -212,6 +220,7 @@ impl Inner {
             is_fresh: false,
             courses: 0,
             began_ns,
+            next_ns: 0,
             idle: 0,
             met: (0, 0),
             ended: false,
@@ -260,7 +269,8 @@ impl Inner {
     pub(super) fn advance(&self, pass: &mut Pass) -> Result<(), Error> {
         loop {
             let is_busy = self.lock().moves.under_way(pass.id) > 0;
-            if is_busy && pass.limits.mode == Mode::Background {
+            let is_early = || self.device.now_ns() < pass.next_ns;
+            if pass.limits.mode == Mode::Background && (is_busy || is_early()) {
                 return Ok(());
             }
             if pass.batch.is_some() {

@@ -47,6 +47,10 @@ impl Inner {
         if !rest.is_empty() {
             pass.batch = Some(Batch { apart: rest, chain: batch.chain.take() });
         }
+        if pass.limits.mode == Mode::Background {
+            let pause = batch.bytes().saturating_mul(1_000_000_000);
+            pass.next_ns = start + pause.checked_div(self.config.background_rate).unwrap_or(0);
+        }
         let outcome = self.submit_batch(pass, batch);
         pass.report.submit_ns += self.device.now_ns().saturating_sub(start);
         outcome

@@ -103,8 +103,8 @@ fn watch(device: &Shared, args: &Args, groups: u32, step: Step<'_>) -> Outcome<W
     let mut watched = Watched::default();
     let window = Duration::from_millis(args.window).as_secs_f64();
     while watched.beside.1 < window && watched.passes.len() < PASSES {
-        let Args { blocks, heap, segments, .. } = *args;
-        let board = Board::new(device, Plan { blocks, heap, segments, groups })?;
+        let Args { blocks, heap, segments, rate, .. } = *args;
+        let board = Board::new(device, Plan { blocks, heap, segments, groups, rate })?;
         let over = AtomicBool::new(false);
         let (ends, span) = std::thread::scope(|scope| -> Outcome<_> {
             let running = scope.spawn(|| ends_of_kernels(device, step, &over));

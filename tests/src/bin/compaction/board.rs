@@ -23,6 +23,8 @@ pub struct Plan {
     pub segments: u64,
     /// Workgroups that copy in the background.
     pub groups: u32,
+    /// Bytes that they copy in a second; 0 for as many as they can.
+    pub rate: u64,
 }
 
 /// The live half of the blocks, on an allocator of their own.
@@ -64,6 +66,7 @@ impl Board {
         config.growth = Growth::Proportional { min_bytes: segment, max_bytes: segment };
         config.limits = vec![Limit::Bytes(segment * segments)];
         config.background_groups = plan.groups;
+        config.background_rate = plan.rate;
         let alloc = Allocator::with_config(device.clone(), config)?;
         let stream = device.create_stream(StreamSpec::default())?;
         let heap = segment * segments;

@@ -72,7 +72,7 @@ pub fn measure(device: &Shared, args: &Args) -> Outcome<Value> {
     let mut rounds = Vec::new();
     for round in 0..args.rounds.max(1) {
         let Args { blocks, heap, segments, .. } = *args;
-        let board = Board::new(device, Plan { blocks, heap, segments, groups: 0 })?;
+        let board = Board::new(device, Plan { blocks, heap, segments, groups: 0, rate: 0 })?;
         let (pass, seconds) = compact(&board)?;
         let mismatches = board.mismatches()?;
         let about = json!({

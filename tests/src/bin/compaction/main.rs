@@ -44,6 +44,9 @@ struct Args {
     /// Workgroups that copy in the background, several to compare; 0 for the copy engine.
     #[arg(long, default_value = "1", value_delimiter = ',')]
     groups: Vec<u32>,
+    /// Bytes that a pass in the background copies in a second; 0 for as many as it can.
+    #[arg(long, default_value_t = 4_000_000_000)]
+    rate: u64,
     /// Milliseconds of copying that the loops of kernels are watched for.
     #[arg(long, default_value_t = 600)]
     window: u64,
