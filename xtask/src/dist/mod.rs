@@ -59,11 +59,17 @@ pub fn run(options: &Options) -> Result<()> {
 pub fn check() -> Result<Option<String>> {
     let mut cargo = shell::cargo(&["build", "--package", PACKAGE, "--bin", "terrane"]);
     shell::run(cargo.env("CARGO_INCREMENTAL", "0"))?;
-    let program = shell::root().join("target/debug/terrane");
+    let program = target().join("debug/terrane");
     let needs = Needs::of(&program)?;
-    let folder = shell::root().join("target/dist-check");
+    let folder = target().join("dist-check");
     fs::create_dir_all(&folder)?;
     try_wheel(&wheel::build(&program, &needs, std::env::consts::ARCH, &folder)?)
+}
+
+/// Where cargo builds.
+fn target() -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    given.unwrap_or_else(|| shell::root().join("target"))
 }
 
 /// A program as built, stripped, and what it needs.
@@ -77,13 +83,13 @@ impl Program {
     fn build(name: &'static str, target: Option<&str>, args: &[&str]) -> Result<Self> {
         let mut cargo = shell::cargo(&["build", "--release", "--package", PACKAGE]);
         cargo.args(["--bin", "terrane"]).args(args);
-        let mut built = shell::root().join("target");
+        let mut built = self::target();
         if let Some(target) = target {
             cargo.args(["--target", target]);
             built.push(target);
         }
         shell::run(&mut cargo)?;
-        let folder = shell::root().join("target/dist-programs").join(name);
+        let folder = self::target().join("dist-programs").join(name);
         fs::create_dir_all(&folder)?;
         let path = folder.join("terrane");
         let built = built.join("release/terrane");
@@ -101,7 +107,7 @@ impl Program {
     /// Writes `terrane-VERSION-ARCH-linux-NAME.tar.gz` with the program, its licences and a note.
     fn pack(&self, output: &Path, arch: &str) -> Result<()> {
         let stem = format!("terrane-{}-{arch}-linux-{}", env!("CARGO_PKG_VERSION"), self.name);
-        let parent = shell::root().join("target/dist-programs");
+        let parent = target().join("dist-programs");
         let folder = parent.join(&stem);
         fs::create_dir_all(&folder)?;
         fs::copy(&self.path, folder.join("terrane"))?;
@@ -149,7 +155,7 @@ fn try_wheel(wheel: &Path) -> Result<Option<String>> {
     if !shell::on_path("python3") {
         return Ok(Some("there is no python3".to_owned()));
     }
-    let folder = shell::root().join("target/dist-venv");
+    let folder = target().join("dist-venv");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
