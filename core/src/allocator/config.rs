@@ -98,8 +98,8 @@ pub struct Config {
     /// The most bytes that one call of [`maintain`](crate::Allocator::maintain) moves.
     pub idle_bytes: u64,
     /// Workgroups of the gather kernel that copy at a time in the background, where the device can
-    /// keep them to so few; 0 for the copy engine. Each copies some 10 GB/s on an H200, and costs
-    /// a loop that only writes memory about 1 %, one that only computes nothing.
+    /// keep them to so few; 0 for the copy engine. Each copies some 10 GB/s on an H200, beside
+    /// work that only computes at next to no cost to it.
     pub background_groups: u32,
     /// Bytes that a pass in the background copies in a second, on the device's clock; 0 for as many
     /// as it can. A copy slows work that lives off the same memory by several times its share.
