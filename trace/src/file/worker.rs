@@ -387,6 +387,10 @@ mod tests {
 
         fn pull(&mut self, events: &mut Vec<Event>, _: &mut Vec<Text>) -> Pulled {
             let mut told = self.0.lock().unwrap();
+            if *told == 10_000 {
+                // The end waits for a source that has nothing new.
+                return Pulled { dropped: 0, state: None };
+            }
             *told += 1;
             let mut event = Event::new(EventKind::Alloc).handle(*told).a(1000).b(1024);
             event.sequence = *told;
