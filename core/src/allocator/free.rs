@@ -147,6 +147,11 @@ impl Inner {
     ) -> Result<(), Error> {
         let block = *state.block(key)?;
         if state.refuse_asleep(key, &block).is_err() {
+            if block.holds > 0 {
+                // It is being paused or resumed, which completes the free.
+                state.block_mut(key)?.flags |= flag::FREE_LATER;
+                return Ok(());
+            }
             // Its place is given to the index, where the shelf comes first.
             state.close_shelf();
             state.release_asleep(key);

@@ -125,7 +125,12 @@ impl Pages {
 
     /// Number of blocks in use, paused ones too. O(n).
     pub fn live_blocks(&self) -> usize {
-        let is_block = |range: &Range| matches!(range.state, State::Live | State::Paused);
+        let is_block = |range: &Range| match range.state {
+            State::Live | State::Paused => true,
+            // One that is being paused or resumed; a new one has no owner yet.
+            State::Mapping => range.owner != NONE,
+            _ => false,
+        };
         self.ranges.table.iter().filter(|(_, range)| is_block(range)).count()
     }
 

@@ -6,6 +6,7 @@
 
 mod contents;
 mod faults;
+mod pausing;
 
 use std::sync::Arc;
 

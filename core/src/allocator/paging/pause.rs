@@ -53,13 +53,9 @@ pub struct PauseReport {
 /// A paused block: its bytes, if they are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Asleep {
-    contents: Option<Vec<u8>>,
-}
-
-impl Asleep {
-    pub(super) fn contents(&self) -> Option<&[u8]> {
-        self.contents.as_deref()
-    }
+    pub(super) contents: Option<Vec<u8>>,
+    /// It is being resumed.
+    pub(super) waking: bool,
 }
 
 impl Allocator {
@@ -278,7 +274,7 @@ impl Inner {
                 continue;
             }
             gone.extend(paged.pages.pause_done(pausing));
-            state.fall_asleep(key, &block, Asleep { contents });
+            state.fall_asleep(key, &block, Asleep { contents, waking: false });
             done.blocks += 1;
         }
         drop(state);
@@ -385,9 +381,10 @@ impl State {
         let requested = bytes.saturating_sub(u64::from(block.pad));
         self.count_free(kind, block.tag, (0, 0), true);
         self.count_alloc(kind, block.tag, requested, bytes);
-        if let Ok(block) = self.block_mut(key) {
+        if let Ok(block) = self.blocks.get_mut(key) {
             block.flags &= !flag::MAPPED;
         }
+        self.asleep.remove(&key.index());
         let event = Event::new(EventKind::Resized).handle(key.to_bits());
         self.event(event.a(requested).b(bytes));
     }

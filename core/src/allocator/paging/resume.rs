@@ -32,16 +32,22 @@ struct Waking {
 impl Inner {
     /// Resumes a block. Gives the bytes taken from the device, `None` when it is not paused.
     pub(super) fn resume_one(&self, key: Key) -> Result<Option<u64>, Error> {
-        let (block, asleep) = {
+        let (block, contents) = {
             let mut state = self.lock();
-            let Some(asleep) = state.asleep.remove(&key.index()) else { return Ok(None) };
+            // A free meanwhile completes when this is over; that it sleeps keeps others out.
             let Ok(block) = state.block_mut(key) else { return Ok(None) };
-            // A free meanwhile completes when this is over; MAPPED keeps others out.
-            block.holds = 1;
-            (*block, asleep)
+            let block = *block;
+            let Some(asleep) = state.asleep.get_mut(&key.index()) else { return Ok(None) };
+            if asleep.waking || block.holds > 0 {
+                return Ok(None);
+            }
+            asleep.waking = true;
+            let contents = asleep.contents.take();
+            state.block_mut(key)?.holds = 1;
+            (block, contents)
         };
         let backed = self.back(&block).and_then(|bytes| {
-            self.write_back(&block, &asleep)?;
+            self.write_back(&block, contents.as_deref())?;
             Ok(bytes)
         });
         let mut state = self.lock();
@@ -53,8 +59,8 @@ impl Inner {
                 Ok(Some(bytes))
             }
             Err(error) => {
-                state.asleep.insert(key.index(), asleep);
-                let freed = state.block_mut(key).is_ok_and(|block| {
+                state.asleep.insert(key.index(), Asleep { contents, waking: false });
+                let freed = state.blocks.get_mut(key).is_ok_and(|block| {
                     block.holds = 0;
                     block.has(flag::FREE_LATER)
                 });
@@ -198,8 +204,8 @@ impl Inner {
     }
 
     /// Writes the saved bytes of a block back, on its own stream.
-    fn write_back(&self, block: &Block, asleep: &Asleep) -> Result<(), Error> {
-        let Some(contents) = asleep.contents() else { return Ok(()) };
+    fn write_back(&self, block: &Block, contents: Option<&[u8]>) -> Result<(), Error> {
+        let Some(contents) = contents else { return Ok(()) };
         let place = self.lock().pool(block).place(block.spot);
         let mut last = None;
         for (part, bytes) in contents.chunks(CHUNK).enumerate() {
