@@ -8,7 +8,7 @@ use terrane_trace::diagnose::{
     Class, Explanation, Known, LeakClass, LeakOptions, Moment, SiteBy, explain, leaks, peak, sites,
     timeline,
 };
-use terrane_trace::snapshot::{History, ReadOptions, Snapshot, open_snapshot};
+use terrane_trace::snapshot::{History, ReadOptions, Snapshot, open_snapshot, read_json_snapshot};
 
 fn read(name: &str) -> (Snapshot, History) {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/snapshots");
@@ -134,4 +134,52 @@ fn two_or_three_steps_are_too_few_to_call_a_leak() {
             matches!(verdict.class, LeakClass::Unknown | LeakClass::None | LeakClass::Plateau);
         assert!(healthy, "{name}: {verdict:?}");
     }
+}
+
+/// A history of stream 0 and 7, in events of PyTorch's: action, address, bytes, stream, time.
+fn history_of(events: &[(&str, u64, u64, u64, u64)]) -> Explanation {
+    let entries: Vec<_> = events
+        .iter()
+        .map(|&(action, addr, size, stream, time_us)| {
+            // The only address of a failure is how much the driver had.
+            let place = if action == "oom" { "device_free" } else { "addr" };
+            serde_json::json!({ "action": action, place: addr, "size": size, "stream": stream,
+                "time_us": time_us, "frames": [] })
+        })
+        .collect();
+    let file = serde_json::json!({ "segments": [], "device_traces": [entries] });
+    let text = serde_json::to_vec(&file).unwrap();
+    let mut source = &text[..];
+    let options = ReadOptions::default();
+    let snapshot =
+        read_json_snapshot(&mut source, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let history = snapshot.history(0).unwrap().unwrap();
+    explain(&snapshot, &history, Known { limit: Some(64 << 20), device_total: None })
+        .unwrap()
+        .unwrap()
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_failure_behind_other_streams_says_until_when() {
+    let (a, b) = (0x7f00_0000_0000, 0x7f40_0000_0000);
+    let events = [
+        ("segment_alloc", a, 32 * MIB, 0, 10),
+        ("alloc", a, 32 * MIB, 0, 10),
+        ("segment_alloc", b, 32 * MIB, 7, 20),
+        ("alloc", b, 32 * MIB, 7, 20),
+        ("free_requested", a, 32 * MIB, 0, 30),
+        ("free_requested", b, 32 * MIB, 7, 40),
+        ("free_completed", b, 32 * MIB, 7, 40),
+        // Counted from the event before the failure.
+        ("oom", 0, 24 * MIB, 0, 50),
+        ("free_completed", a, 32 * MIB, 0, 2_050),
+    ];
+    let chain = history_of(&events).chain;
+    assert_eq!((chain.pending, chain.pending_until_us), (32 * MIB, Some(2_010)));
+    assert_eq!((chain.best_hole_other_stream, chain.best_hole_stream), (32 * MIB, Some(1)));
+    // The recording ends before the use does.
+    let chain = history_of(&events[..8]).chain;
+    assert_eq!((chain.pending, chain.pending_until_us), (32 * MIB, None));
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use terrane_trace::diagnose::{
-    Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Sidecar, SiteBy, Sites,
-    explain, sites,
+    Chain, Class, Explanation, Known, MessageVerdict, Moment, OutOfMemoryMessage, Sidecar, SiteBy,
+    Sites, explain, sites,
 };
 use terrane_trace::recording::Recording;
 use terrane_trace::snapshot::History;
@@ -214,6 +214,27 @@ fn happened(found: &Explanation) -> Table {
     table
 }
 
+/// Until when other streams used what was freed, as far as the file tells.
+fn pending_until(chain: &Chain) -> String {
+    match chain.pending_until_us {
+        _ if chain.pending == 0 => String::new(),
+        Some(us) => format!("; the last of them ended {} later", milliseconds(us)),
+        None => "; when they ended is not in the file".to_owned(),
+    }
+}
+
+/// Recorded microseconds as milliseconds.
+fn milliseconds(us: u64) -> String {
+    format!("{}.{:03} ms", us / 1000, us % 1000)
+}
+
+/// Whose the hole is, and for how long.
+fn held_until(chain: &Chain) -> String {
+    chain.best_hole_stream.map_or_else(String::new, |stream| {
+        format!("; stream {stream} keeps it until its whole segment is free and given back")
+    })
+}
+
 fn ways_out(found: &Explanation) -> Table {
     let chain = &found.chain;
     let bytes = units::bytes;
@@ -227,13 +248,13 @@ fn ways_out(found: &Explanation) -> Table {
     table.row([
         "waiting for other streams".to_owned(),
         bytes(chain.pending),
-        enough(chain.best_hole_with_pending >= chain.rounded),
+        enough(chain.best_hole_with_pending >= chain.rounded) + &pending_until(chain),
     ]);
     let other = chain.best_hole_other_stream;
     table.row([
         "a hole of another stream".to_owned(),
         bytes(other),
-        enough(other >= chain.rounded),
+        enough(other >= chain.rounded) + &held_until(chain),
     ]);
     let stolen = enough(chain.stealable >= chain.rounded);
     table.row(["whole free pages (expandable)".to_owned(), bytes(chain.stealable), stolen]);

@@ -1,8 +1,8 @@
 //! The allocator's state at the failure, and what each way out would have given.
 
-use crate::Reason;
 use crate::model::{PlacedBlock, Pytorch, PytorchConfig, PytorchState, SegmentEvent, replay_each};
 use crate::snapshot::{Attempt, History};
+use crate::{Lifetime, Reason, Trace};
 use serde::Serialize;
 
 /// Numbers behind a verdict, bytes. "After the ladder" means that cached segments had been given
@@ -21,6 +21,9 @@ pub struct Chain {
     pub allocated: u64,
     /// Bytes still in use by other streams when the request came.
     pub pending: u64,
+    /// Microseconds from the request until the last of those uses had ended; `None` where there
+    /// are none, or the recording ends before.
+    pub pending_until_us: Option<u64>,
     /// Reserved after the ladder.
     pub reserved: u64,
     /// Reserved and free after the ladder: "reserved by PyTorch but unallocated".
@@ -31,6 +34,9 @@ pub struct Chain {
     pub best_hole: u64,
     /// Largest free block of another stream, same pool, before the ladder.
     pub best_hole_other_stream: u64,
+    /// The stream it belongs to. A hole is its stream's until its whole segment is free and given
+    /// back.
+    pub best_hole_stream: Option<u32>,
     /// Largest free block of the same stream and pool once pending frees are waited for.
     pub best_hole_with_pending: u64,
     /// Free bytes in blocks of this pool and stream.
@@ -66,6 +72,7 @@ pub(super) struct Replayed {
     after_blocks: Vec<PlacedBlock>,
     best_other: Vec<(u32, bool, u64)>,
     sizes: (u64, u64),
+    pending_until_us: Option<u64>,
     pub(super) exact: bool,
 }
 
@@ -90,6 +97,7 @@ impl Replayed {
             after_blocks: Vec::new(),
             best_other: Vec::new(),
             sizes,
+            pending_until_us: pending_until_us(&trace, at),
             exact: false,
         };
         replay_each(&trace, &mut model, |step, model: &Pytorch| {
@@ -109,6 +117,20 @@ impl Replayed {
     }
 }
 
+/// Microseconds from event `at` until all that was freed before it and still used by other
+/// streams had ended; `None` where there is none, or one has no end in the recording.
+fn pending_until_us(trace: &Trace, at: usize) -> Option<u64> {
+    let now = trace.events().get(at)?.time_us;
+    let is_pending = |lifetime: &Lifetime| {
+        lifetime.requested.is_some_and(|requested| requested < at)
+            && lifetime.completed.is_none_or(|completed| completed > at)
+    };
+    let ends = trace.lifetimes().into_iter().filter(is_pending);
+    let ends: Option<Vec<u64>> =
+        ends.map(|lifetime| Some(trace.events().get(lifetime.completed?)?.time_us)).collect();
+    ends?.into_iter().max().map(|end| end.saturating_sub(now))
+}
+
 /// True when the model made, so far, the segments that were recorded before the last failure.
 fn same_segments(made: &[SegmentEvent], history: &History) -> bool {
     let Some(last) = history.attempts.last() else { return false };
@@ -126,7 +148,10 @@ impl Chain {
         let best = |blocks: &[PlacedBlock]| {
             blocks.iter().filter(same).map(|block| block.bytes).max().unwrap_or(0)
         };
-        let other = replayed.best_other.iter().filter(|b| b.0 != last.stream && b.1 == large_pool);
+        let others = replayed.best_other.iter();
+        let other = others
+            .filter(|b| b.0 != last.stream && b.1 == large_pool)
+            .max_by_key(|b| (b.2, std::cmp::Reverse(b.0)));
         Self {
             asked: last.bytes,
             rounded,
@@ -134,11 +159,13 @@ impl Chain {
             large_pool,
             allocated: after.allocated_bytes,
             pending: before.pending_bytes,
+            pending_until_us: replayed.pending_until_us,
             reserved: after.reserved_bytes,
             free: after.free_bytes,
             released: before.reserved_bytes.saturating_sub(after.reserved_bytes),
             best_hole: best(&replayed.before_blocks),
-            best_hole_other_stream: other.map(|b| b.2).max().unwrap_or(0),
+            best_hole_other_stream: other.map_or(0, |b| b.2),
+            best_hole_stream: other.map(|b| b.0),
             best_hole_with_pending: best(&replayed.after_blocks),
             free_same_pool: holes().map(|block| block.bytes).sum(),
             holes: replayed.after_blocks.iter().filter(|block| block.free).count() as u64,
