@@ -31,7 +31,8 @@ fn display() -> (Ended, String) {
         }
         let name = format!(":{number}");
         let mut server = Command::new("Xvfb");
-        server.args([&name, "-screen", "0", "1280x800x24", "-nolisten", "tcp"]);
+        // Without -noreset it starts anew when the first client leaves, and turns others away.
+        server.args([&name, "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"]);
         let server = Ended(server.stderr(Stdio::null()).spawn().unwrap());
         wait("the display", || !xdotool(&name, &["getdisplaygeometry"]).is_empty());
         return (server, name);

@@ -138,15 +138,17 @@ pub fn plan(view: &PoolView, goal: Goal, limits: &Limits) -> Plan {
 /// A *bold* plan makes things worse before they get better, so it is only for passes that carry it
 /// out to its end: cut short by limits, one after the other could move the same blocks to and fro.
 fn fragmentation(view: &PoolView, below: f64, bold: bool) -> Plan {
-    let (free, largest) = view.free_in_use();
+    let (free, _) = view.free_in_use();
     let wanted = (free as f64 * (1.0 - below.clamp(0.0, 1.0))).ceil() as u64;
-    if free == 0 || largest >= wanted.min(free) {
+    if is_met(view, below) {
         return Plan::met();
     }
     let used = |at: usize| !view.segments[at].is_wholly_free();
     let plan = contiguous_in(view, wanted.min(free), 1, used, bold);
     if plan.reachable {
-        return plan;
+        // A segment that is emptied by it is in use no more, and its free range counts no more.
+        let done = plan.more || plan.chain.is_some() || is_met(&view.after(&plan), below);
+        return Plan { more: plan.more || !done, ..plan };
     }
     // No segment can hold that much: empty the others instead, after making room for their blocks
     // where the holes are too small for them.
@@ -159,6 +161,13 @@ fn fragmentation(view: &PoolView, below: f64, bold: bool) -> Plan {
         }
     }
     Plan { met: false, reachable: !plan.moves.is_empty(), more: true, ..plan }
+}
+
+/// Whether the largest free range of the segments in use is what is wanted.
+fn is_met(view: &PoolView, below: f64) -> bool {
+    let (free, largest) = view.free_in_use();
+    let wanted = (free as f64 * (1.0 - below.clamp(0.0, 1.0))).ceil() as u64;
+    free == 0 || largest >= wanted.min(free)
 }
 
 /// Whether after a plan a stretch of one segment can be what is wanted.

@@ -184,8 +184,10 @@ struct Work<S> {
 
 /// What may be a reason to write the last events.
 struct Trouble {
-    /// A request that failed since they were written.
-    failed: Option<Event>,
+    /// Whether a request failed among the events that are not folded yet.
+    unfolded: bool,
+    /// Why the last request failed of those since the last events were written.
+    failed: Option<String>,
     written: Option<Instant>,
     asked: Instant,
     lost: bool,
@@ -195,7 +197,14 @@ struct Trouble {
 impl Trouble {
     fn new() -> Self {
         let now = Instant::now();
-        Self { failed: None, written: None, asked: now, lost: false, hurry_until: now }
+        Self {
+            unfolded: false,
+            failed: None,
+            written: None,
+            asked: now,
+            lost: false,
+            hurry_until: now,
+        }
     }
 }
 
@@ -235,8 +244,7 @@ impl<S: Source> Work<S> {
     fn mind(&mut self, orders: &Orders, before: usize) -> io::Result<()> {
         let Some(flight) = &orders.flight else { return Ok(()) };
         let new = self.events.get(before..).unwrap_or_default();
-        let failed = new.iter().rev().find(|event| event.is(EventKind::OutOfMemory)).copied();
-        self.trouble.failed = failed.or(self.trouble.failed);
+        self.trouble.unfolded |= new.iter().any(|event| event.is(EventKind::OutOfMemory));
         let now = Instant::now();
         let is_due = |last: Instant| now.duration_since(last) >= TROUBLE_EVERY;
         let asked = orders.lock().write.take();
@@ -247,13 +255,12 @@ impl<S: Source> Work<S> {
             reason = self.trouble.lost.then(|| "the device is lost".to_owned());
         }
         // Trials that fail one after the other are written once, at the last.
-        let failed = self.trouble.failed.filter(|_| self.trouble.written.is_none_or(is_due));
-        if reason.is_none() && failed.is_none() {
+        let failed = self.trouble.unfolded || self.trouble.failed.is_some();
+        if reason.is_none() && !(failed && self.trouble.written.is_none_or(is_due)) {
             return Ok(());
         }
         self.write(orders)?;
-        let reason = reason.or_else(|| failed.map(|event| flight::shortage(&event, &self.state)));
-        let reason = reason.unwrap_or_default();
+        let reason = reason.or_else(|| self.trouble.failed.take()).unwrap_or_default();
         let result = flight.lock().unwrap_or_else(PoisonError::into_inner).write(&reason);
         self.trouble.failed = None;
         self.trouble.written = Some(now);
@@ -310,9 +317,16 @@ impl<S: Source> Work<S> {
         for text in self.texts.drain(..) {
             self.known.insert((text.kind, text.number), text);
         }
-        for event in self.events.drain(..) {
+        let is_failure = |event: &Event| event.is(EventKind::OutOfMemory);
+        let last = self.events.iter().rposition(is_failure);
+        for (at, event) in self.events.drain(..).enumerate() {
             self.state.apply(&event, &mut |_| {});
+            if last == Some(at) && orders.flight.is_some() {
+                // The state is that of the failure only now: what follows may free all of it.
+                self.trouble.failed = Some(flight::shortage(&event, &self.state));
+            }
         }
+        self.trouble.unfolded = false;
         self.chunks += 1;
         if self.chunks >= KEYFRAME_EVERY {
             self.chunks = 0;
