@@ -98,8 +98,8 @@ pub struct Config {
     /// The most bytes that one call of [`maintain`](crate::Allocator::maintain) moves.
     pub idle_bytes: u64,
     /// Workgroups of the gather kernel that copy at a time in the background, where the device can
-    /// keep them to so few; 0 for the copy engine. Each copies some 10 GB/s on an H200, beside
-    /// work that only computes at next to no cost to it.
+    /// keep them to so few; 0, the default, for the copy engine. Each copies some 10 GB/s on an
+    /// H200, beside work that only computes at next to no cost to it.
     pub background_groups: u32,
     /// Bytes that a pass in the background copies in a second, on the device's clock; 0 for as many
     /// as it can. A copy slows work that lives off the same memory by several times its share.
@@ -145,7 +145,8 @@ impl Config {
             compact_on_shortage: true,
             idle_compaction: None,
             idle_bytes: 64 * MIB,
-            background_groups: 1,
+            // The copy engine: beside kernels that write memory one workgroup costs more.
+            background_groups: 0,
             background_rate: 4_000_000_000,
             verify_moves: Verify::default(),
             priority: 0.5,
