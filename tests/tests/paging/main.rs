@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 use terrane_core::device::sim::Sim;
-use terrane_trace::replay::{Options, Replay, Report, Target, find_capacity};
+use terrane_trace::replay::{Options, Policy, Replay, Report, Target, find_capacity};
 use terrane_trace::{Limits, Trace, open_csv};
 
 const TRACES: [&str; 6] = [
@@ -112,4 +112,18 @@ fn a_warmed_allocator_makes_no_call_for_memory() {
     let trace = trace("multistream");
     let cold = Replay::new("cold", &trace, device(), &Options::default()).unwrap().run().unwrap();
     assert!(cold.memory_calls > 1_000, "{} calls without warming", cold.memory_calls);
+}
+
+#[test]
+fn no_block_is_handed_out_before_the_uses_of_its_memory_end() {
+    let trace = trace("multistream");
+    for (name, sim) in [("sim:cuda", Sim::cuda()), ("sim:slabs", Sim::slabs())] {
+        let mut options = Options::default();
+        options.policy = Policy::Wait;
+        let target = Target::Sim(sim.open());
+        let report = Replay::new(name, &trace, target, &options).unwrap().run().unwrap();
+        println!("{name}: {} checked, {} waits", report.hand_outs_checked, report.waits);
+        assert_eq!(report.hand_outs_checked, u64::from(trace.block_count()), "{name}");
+        assert!(report.waits > 0 && report.failures == 0, "{name}: {report:?}");
+    }
 }

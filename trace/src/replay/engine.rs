@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use terrane_core::device::sim::SimDevice;
 use terrane_core::device::{Device, StreamSpec};
 use terrane_core::point::{Points, StreamId};
 use terrane_core::{Allocator, Config, Error, Handle, Limit, Prefer, Request};
 
 use super::contents::{Contents, Filled};
 use super::mapping::Meter;
-use super::overlap::Overlaps;
+use super::overlap::{Overlaps, Piece};
 use super::{Options, Policy, ReplayError, Report, Target, mapping};
 use crate::{Event, Figures, Op, Trace};
 
@@ -32,6 +33,7 @@ pub struct Replay<'a> {
     overlaps: Option<Overlaps>,
     /// Per block, whether another stream used it when its free was requested.
     shared: Vec<bool>,
+    hand_outs_checked: u64,
     contents: Option<Contents>,
     next: usize,
     clock: Clock,
@@ -112,6 +114,7 @@ impl<'a> Replay<'a> {
             overlaps,
             contents,
             next: 0,
+            hand_outs_checked: 0,
             failures: 0,
             stall_us: 0,
             still_until_us: vec![0; trace_streams],
@@ -283,6 +286,7 @@ impl<'a> Replay<'a> {
             }
             Err(error) => return Err(self.failed(error)),
         };
+        self.referee(allocation.handle, &allocation.waits)?;
         if !allocation.waits.is_empty() {
             self.note_stall(lane, &allocation.waits);
         }
@@ -292,6 +296,30 @@ impl<'a> Replay<'a> {
             contents.fill(&self.alloc, lane, filled)?;
         }
         Ok(())
+    }
+
+    /// Checks that a block is handed out behind every use of its memory that has not ended.
+    fn referee(&mut self, handle: Handle, waits: &Points) -> Result<(), ReplayError> {
+        let (Some(overlaps), Target::Sim(sim)) = (&self.overlaps, &self.target) else {
+            return Ok(());
+        };
+        let backing = self.backing(sim, handle)?;
+        if let Some(point) = overlaps.overtaken(&backing, waits) {
+            let violation =
+                format!("a block was handed out before {point:?}, which uses its memory");
+            return Err(ReplayError::Invariant { event: self.next, violation });
+        }
+        self.hand_outs_checked += 1;
+        Ok(())
+    }
+
+    /// Where a block lies in the model's memory objects.
+    fn backing(&self, sim: &SimDevice, handle: Handle) -> Result<Vec<Piece>, ReplayError> {
+        let info = self.alloc.info(handle).map_err(|error| self.failed(error))?;
+        sim.backing(info.place, info.allocated).ok_or_else(|| ReplayError::Invariant {
+            event: self.next,
+            violation: "a block lies on memory that is not mapped".to_owned(),
+        })
     }
 
     /// Counts the time that a stream stands still, each moment once.
@@ -312,11 +340,17 @@ impl<'a> Replay<'a> {
             let on = (lane + next) % self.streams.len();
             return contents.verify_and_free(&self.alloc, lane, on, filled(event, handle));
         }
+        let backing = match (&self.overlaps, &self.target) {
+            (Some(_), Target::Sim(sim)) => self.backing(sim, handle)?,
+            _ => Vec::new(),
+        };
         let freed = match (&mut self.overlaps, &self.target) {
-            (Some(overlaps), Target::Sim(sim)) => match overlaps.begin(event.block, sim)? {
-                Some(point) => self.alloc.free_after(handle, &Points::one(point)),
-                None => self.alloc.free(handle),
-            },
+            (Some(overlaps), Target::Sim(sim)) => {
+                match overlaps.begin(event.block, sim, &backing)? {
+                    Some(point) => self.alloc.free_after(handle, &Points::one(point)),
+                    None => self.alloc.free(handle),
+                }
+            }
             _ => self.alloc.free(handle),
         };
         freed.map_err(|error| self.failed(error))
@@ -392,6 +426,7 @@ impl<'a> Replay<'a> {
             map_ms_after_tenth_of_time: after_time_ns as f64 / 1e6,
             recorded_ms: figures.recorded_ms(),
             waits: stats.waits,
+            hand_outs_checked: self.hand_outs_checked,
             stall_ms: self.stall_us as f64 / 1e3,
             events,
             failures: self.failures,

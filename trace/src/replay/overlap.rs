@@ -6,10 +6,13 @@
 //! used.
 
 use terrane_core::device::sim::{Completion, SimDevice};
-use terrane_core::device::{Device, DeviceError, StreamSpec};
-use terrane_core::point::{StreamId, SyncPoint};
+use terrane_core::device::{Device, DeviceError, MemoryId, StreamSpec};
+use terrane_core::point::{Points, StreamId, SyncPoint};
 
 use crate::{Lifetime, Trace};
+
+/// A piece of a memory object: object, first byte, bytes.
+pub(super) type Piece = (MemoryId, u64, u64);
 
 /// A use that goes on after the free was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,17 @@ pub(super) struct Overlaps {
     /// When each submission of each lane ends: by lane, then by value - 1.
     ends_us: Vec<Vec<u64>>,
     points: Vec<Option<SyncPoint>>,
+    /// The memory that unfinished uses are of.
+    in_use: Vec<InUse>,
+}
+
+/// A piece of a memory object that work still uses.
+#[derive(Clone, Copy, Debug)]
+struct InUse {
+    memory: MemoryId,
+    start: u64,
+    end: u64,
+    until: SyncPoint,
 }
 
 impl Overlaps {
@@ -39,24 +53,58 @@ impl Overlaps {
             lanes.push(lane);
         }
         let points = vec![None; by_block.len()];
-        Ok(Self { by_block, ends_us: vec![Vec::new(); lanes.len()], lanes, points })
+        Ok(Self {
+            by_block,
+            ends_us: vec![Vec::new(); lanes.len()],
+            lanes,
+            points,
+            in_use: Vec::new(),
+        })
     }
 
-    /// Submits the use of a block that goes on, if one does.
-    pub fn begin(&mut self, block: u32, sim: &SimDevice) -> Result<Option<SyncPoint>, DeviceError> {
+    /// Submits the use of a block that goes on, if one does. `backing` is where the block lies.
+    pub fn begin(
+        &mut self,
+        block: u32,
+        sim: &SimDevice,
+        backing: &[Piece],
+    ) -> Result<Option<SyncPoint>, DeviceError> {
         let Some(Overlap { lane, until_us }) = self.by_block[block as usize] else {
             return Ok(None);
         };
         let point = sim.submit(self.lanes[lane as usize], 0)?;
         self.ends_us[lane as usize].push(until_us);
         self.points[block as usize] = Some(point);
+        let piece = |&(memory, start, bytes): &Piece| InUse {
+            memory,
+            start,
+            end: start + bytes,
+            until: point,
+        };
+        self.in_use.extend(backing.iter().map(piece));
         Ok(Some(point))
+    }
+
+    /// A use of the same memory that has not ended and that nobody who waits for `waits` waits
+    /// for: memory handed out with these waits is handed out too early.
+    pub fn overtaken(&self, backing: &[Piece], waits: &Points) -> Option<SyncPoint> {
+        let is_awaited = |point: SyncPoint| {
+            waits.iter().any(|wait| wait.stream == point.stream && wait.value >= point.value)
+        };
+        let overlaps = |used: &InUse| {
+            backing.iter().any(|&(memory, start, bytes)| {
+                memory == used.memory && start < used.end && used.start < start + bytes
+            })
+        };
+        let unawaited = self.in_use.iter().filter(|used| !is_awaited(used.until));
+        unawaited.filter(|used| overlaps(used)).map(|used| used.until).next()
     }
 
     /// Ends the use of a block.
     pub fn end(&mut self, block: u32, sim: &SimDevice) {
         if let Some(point) = self.points[block as usize].take() {
             sim.complete(point);
+            self.in_use.retain(|used| used.until != point);
         }
     }
 
@@ -110,6 +158,27 @@ fn goes_on(lifetime: &Lifetime, trace: &Trace) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::{Op, TraceBuilder};
+
+    #[test]
+    fn memory_handed_out_without_its_wait_is_noticed() {
+        let mut builder = TraceBuilder::new();
+        builder.push(Op::Alloc, 0, 0, 512, 0).unwrap();
+        builder.push(Op::FreeRequested, 1, 0, 512, 0).unwrap();
+        builder.push(Op::FreeCompleted, 9, 0, 512, 0).unwrap();
+        let sim = terrane_core::device::sim::Sim::cuda().open();
+        let mut overlaps = Overlaps::new(&builder.finish(), &sim).unwrap();
+        let piece = |memory, start, bytes| [(MemoryId(memory), start, bytes)];
+        let point = overlaps.begin(0, &sim, &piece(3, 1000, 512)).unwrap().unwrap();
+        let early = |overlaps: &Overlaps, pieces: &[Piece], waits: &Points| {
+            overlaps.overtaken(pieces, waits)
+        };
+        assert_eq!(early(&overlaps, &piece(3, 1511, 8), &Points::NONE), Some(point));
+        assert_eq!(early(&overlaps, &piece(3, 1511, 8), &Points::one(point)), None);
+        assert_eq!(early(&overlaps, &piece(3, 1512, 8), &Points::NONE), None);
+        assert_eq!(early(&overlaps, &piece(4, 1000, 8), &Points::NONE), None);
+        overlaps.end(0, &sim);
+        assert_eq!(early(&overlaps, &piece(3, 1511, 8), &Points::NONE), None);
+    }
 
     #[test]
     fn uses_that_end_in_order_share_a_lane_and_others_get_their_own() {

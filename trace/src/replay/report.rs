@@ -54,6 +54,10 @@ pub struct Report {
     pub recorded_ms: f64,
     /// Allocations that had to wait for other work.
     pub waits: u64,
+    /// Blocks whose memory, at hand-out, was compared with that of every use that had not ended:
+    /// all of them with [`Policy::Wait`] on the model, where one handed out too early ends the
+    /// replay.
+    pub hand_outs_checked: u64,
     /// Milliseconds that streams stood still for those waits, by the recorded times: from the
     /// allocation to the recorded completion, summed over streams, overlapping waits of one
     /// stream once. That a stream which stands still is late afterwards is not modelled. 0 on

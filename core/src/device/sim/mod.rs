@@ -39,7 +39,8 @@ pub use referee::Violation;
 use super::calls::{Call, CallKind, CallTable};
 use super::host::HostKernel;
 use super::{
-    Binding, Caps, CaptureId, Device, DeviceError, DeviceInfo, HeapId, StreamId, SyncPoint,
+    Binding, Caps, CaptureId, Device, DeviceError, DeviceInfo, HeapId, MemoryId, Place, StreamId,
+    SyncPoint,
 };
 use lanes::{Lanes, Submission};
 use memory::Memory;
@@ -282,6 +283,13 @@ impl SimDevice {
         self.lock().violations.clone()
     }
 
+    /// Where a range lies: memory object, first byte in it and bytes, piece by piece; `None` where
+    /// a part of it is not mapped.
+    pub fn backing(&self, place: Place, bytes: u64) -> Option<Vec<(MemoryId, u64, u64)>> {
+        let pieces = self.lock().memory.declared(place, bytes)?.into_iter();
+        Some(pieces.map(|piece| (MemoryId(piece.memory), piece.offset, piece.bytes)).collect())
+    }
+
     /// Memory objects that exist: plain segments and objects for pages.
     pub fn memory_objects(&self) -> u64 {
         self.lock().memory.object_count()
@@ -378,7 +386,7 @@ impl State {
                     let reached = |point| lanes.is_reached(point);
                     let first = self.in_flight.touch(piece, used.write, point, &ordered, reached);
                     if let Some(first) = first {
-                        let memory = super::MemoryId(piece.memory);
+                        let memory = MemoryId(piece.memory);
                         let (second, offset) = (point, piece.offset);
                         self.violations.push(Violation::Race { first, second, memory, offset });
                     }
