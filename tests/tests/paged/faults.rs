@@ -1,12 +1,15 @@
 //! Case 8: every device call fails once, for each kind and each time that it is made.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrane_core::device::calls::CallKind;
 use terrane_core::device::sim::Sim;
 use terrane_core::device::wrap::{Faults, Faulty};
 use terrane_core::device::{Device, StreamSpec};
-use terrane_core::{Allocator, Config, Error, Handle, Limit, Request};
+use terrane_core::{
+    Allocator, Config, Contents, Error, Handle, Limit, MemoryKind, Request, Selection,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -26,6 +29,14 @@ fn script(alloc: &Allocator, stream: terrane_core::device::StreamId) -> Vec<Erro
         if live.len() > 4 {
             let at = (round * 7) % live.len();
             alloc.free(live.swap_remove(at)).unwrap();
+        }
+        if round % 16 == 7 {
+            let all = Selection::Kind(MemoryKind::Device);
+            // Copying to the host and back takes longest: once.
+            let contents = if round == 7 { Contents::Keep } else { Contents::Discard };
+            errors.extend(alloc.pause(all, contents, Duration::from_secs(30)).err());
+            alloc.check().unwrap_or_else(|broken| panic!("round {round}, paused: {broken}"));
+            errors.extend(alloc.resume(all).err());
         }
         if round % 16 == 15 {
             errors.extend(alloc.trim(100 * MIB).err());
@@ -70,6 +81,8 @@ fn case_08_a_fault_at_any_step_of_paging_leaves_the_state_sound() {
         CallKind::Unmap,
         CallKind::ReleaseMemory,
         CallKind::CreatePlain,
+        CallKind::Read,
+        CallKind::Write,
     ];
     for kind in kinds {
         let mut reached = 0;
