@@ -245,6 +245,8 @@ pub struct Usage {
     pub free_pages: u64,
     /// Addresses from the bases of the zones to their tops.
     pub span: u64,
+    /// Bytes of paused blocks that nothing backs.
+    pub paused: u64,
     /// Stale mappings that still stand.
     pub stale: usize,
     /// Number of pages.
@@ -325,6 +327,7 @@ impl Pages {
             active_peak: self.active_peak,
             free_pages: self.store.free_bytes,
             span: self.ranges.spans.iter().map(|span| span.top - span.base).sum(),
+            paused: self.paused,
             stale: self.stale.len() + self.unmapping,
             pages: self.store.pages.len(),
         }

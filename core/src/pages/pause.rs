@@ -199,9 +199,4 @@ impl Pages {
         }
         parts
     }
-
-    /// Bytes of paused blocks that nothing backs.
-    pub const fn paused(&self) -> u64 {
-        self.paused
-    }
 }

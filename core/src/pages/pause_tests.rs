@@ -29,7 +29,7 @@ fn pages_of_its_own_go_and_shared_ones_stay() {
     let gone = paused(&mut rig, first);
     assert_eq!(gone.iter().map(|backing| backing.bytes).sum::<u64>(), 8 * MIB);
     assert_eq!(rig.pages.usage().reserved, before.reserved - 8 * MIB);
-    assert_eq!((rig.pages.usage().live, rig.pages.paused()), (10 * MIB, 8 * MIB));
+    assert_eq!((rig.pages.usage().live, rig.pages.usage().paused), (10 * MIB, 8 * MIB));
     rig.free(second, &Points::NONE);
     assert_eq!(rig.pages.pause(first.slot()).unwrap_err(), PagesError::WrongState);
 }
@@ -62,7 +62,7 @@ fn resumed_it_is_as_before_and_failures_leave_no_trace() {
     rig.pages.resume_done(&resuming, &backings, &Points::one(point(7, 1)), 0);
     rig.pages.check().unwrap();
     assert_eq!(rig.pages.uses(first.slot()), &Points::one(point(7, 1)));
-    assert_eq!((rig.pages.usage().live, rig.pages.paused()), (18 * MIB, 0));
+    assert_eq!((rig.pages.usage().live, rig.pages.usage().paused), (18 * MIB, 0));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn freed_while_paused_its_addresses_serve_others() {
     let (mut rig, first, second) = two();
     paused(&mut rig, first);
     rig.free(first, &Points::NONE);
-    assert_eq!(rig.pages.paused(), 0);
+    assert_eq!(rig.pages.usage().paused, 0);
     let (third, plan) = rig.alloc(&request(9 * MIB, 0), OPEN).unwrap();
     assert_eq!(plan.at, 0, "the hole that it left is filled");
     rig.free(second, &Points::NONE);

@@ -296,12 +296,7 @@ impl Inner {
                 state.give_object(number, heap, kind, backing.object, backing.object_bytes);
             }
         }
-        for (object, &bytes) in objects(&done.backings).iter().zip(&taken) {
-            state.pools[usize::from(number)].reserved.add(bytes);
-            state.count_reserved(kind, bytes);
-            let event = Event::new(EventKind::PageCreated).a(object.0).b(bytes);
-            state.event(event.of(class.0, 0));
-        }
+        state.note_objects(number, class, kind, &objects(&done.backings), &taken);
         let why = why(&steps, waited);
         let grabbed = Grabbed { spot: Spot::page(slot), points, pending: 0 };
         Ok((state, Range { grabbed, why }))
@@ -415,6 +410,23 @@ impl State {
         self.budget.give(heap, bytes);
         self.count_released(kind, bytes);
         self.event(Event::new(EventKind::PageReleased).a(object.0).b(bytes));
+    }
+
+    /// Counts memory objects that were made for pages.
+    fn note_objects(
+        &mut self,
+        number: u16,
+        class: ClassId,
+        kind: crate::device::MemoryKind,
+        objects: &[MemoryId],
+        sizes: &[u64],
+    ) {
+        for (object, &bytes) in objects.iter().zip(sizes) {
+            self.pools[usize::from(number)].reserved.add(bytes);
+            self.count_reserved(kind, bytes);
+            let event = Event::new(EventKind::PageCreated).a(object.0).b(bytes);
+            self.event(event.of(class.0, 0));
+        }
     }
 
     fn note_steps(&mut self, class: ClassId, steps: &[Step], made: &[Backing]) {

@@ -1,6 +1,6 @@
 //! A job's device calls, with no allocator lock held.
 
-use crate::device::{DeviceError, MapOp, Paging, UnmapOp};
+use crate::device::{DeviceError, MapOp, MemoryId, Paging, UnmapOp};
 use crate::pages::{Backing, Step};
 use crate::point::{Points, SyncPoint};
 
@@ -108,18 +108,27 @@ impl Inner {
         for &bytes in &job.taken {
             made.objects.push(paging.create(job.class, bytes, false)?);
         }
-        // The objects were cut so that the pages fill them one after the other.
-        let mut objects = made.objects.iter().zip(&job.taken);
-        let (mut current, mut offset) = (objects.next(), 0);
-        let mut backings = Vec::with_capacity(job.creates.len());
-        for &bytes in &job.creates {
-            if current.is_some_and(|(_, &object_bytes)| offset + bytes > object_bytes) {
-                (current, offset) = (objects.next(), 0);
-            }
-            let Some((&object, &object_bytes)) = current else { break };
-            backings.push(Backing { object, object_bytes, offset, bytes });
-            offset += bytes;
-        }
-        Ok(backings)
+        Ok(backings_in(&made.objects, &job.taken, job.creates.iter().copied()))
     }
+}
+
+/// Pages of the given bytes in memory objects of `sizes` bytes, which were cut so that the pages
+/// fill them one after the other.
+pub(super) fn backings_in(
+    objects: &[MemoryId],
+    sizes: &[u64],
+    pages: impl Iterator<Item = u64>,
+) -> Vec<Backing> {
+    let mut objects = objects.iter().zip(sizes);
+    let (mut current, mut offset) = (objects.next(), 0);
+    let mut backings = Vec::new();
+    for bytes in pages {
+        if current.is_some_and(|(_, &object_bytes)| offset + bytes > object_bytes) {
+            (current, offset) = (objects.next(), 0);
+        }
+        let Some((&object, &object_bytes)) = current else { break };
+        backings.push(Backing { object, object_bytes, offset, bytes });
+        offset += bytes;
+    }
+    backings
 }

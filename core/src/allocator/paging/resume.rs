@@ -10,6 +10,7 @@ use crate::pool::SpotKind;
 
 use super::Inner;
 use super::pause::Asleep;
+use super::perform::backings_in;
 use crate::allocator::ladder::is_shortage;
 use crate::allocator::state::{Block, flag};
 
@@ -117,12 +118,7 @@ impl Inner {
             }
         };
         paged.pages.resume_done(&resuming, &backings, &mapped, now);
-        for (object, &bytes) in objects.iter().zip(&taken) {
-            state.pools[number].reserved.add(bytes);
-            state.count_reserved(kind, bytes);
-            let event = Event::new(EventKind::PageCreated).a(object.0).b(bytes);
-            state.event(event.of(class.0, 0));
-        }
+        state.note_objects(block.pool, class, kind, &objects, &taken);
         for (at, backing) in &backings {
             let event = Event::new(EventKind::PageMapped).a(backing.object.0).b(backing.bytes);
             state.event(event.c(*at).of(class.0, 0));
@@ -181,17 +177,10 @@ impl Inner {
         for &bytes in &waking.taken {
             objects.push(paging.create(waking.class, bytes, false)?);
         }
-        let mut sources = objects.iter().zip(&waking.taken);
-        let (mut current, mut offset) = (sources.next(), 0);
-        let mut backings = Vec::with_capacity(waking.creates.len());
-        for &(at, bytes) in &waking.creates {
-            if current.is_some_and(|(_, &object_bytes)| offset + bytes > object_bytes) {
-                (current, offset) = (sources.next(), 0);
-            }
-            let Some((&object, &object_bytes)) = current else { break };
-            backings.push((at, Backing { object, object_bytes, offset, bytes }));
-            offset += bytes;
-        }
+        let places = waking.creates.iter().map(|create| create.0);
+        let sizes = waking.creates.iter().map(|create| create.1);
+        let backings = backings_in(objects, &waking.taken, sizes);
+        let backings: Vec<(u64, Backing)> = places.zip(backings).collect();
         let op = |&(at, backing): &(u64, Backing)| MapOp {
             at: Place { offset: at, ..waking.place },
             memory: backing.object,
