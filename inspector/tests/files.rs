@@ -226,42 +226,6 @@ fn tune_says_the_line_and_whether_it_fits() {
 }
 
 #[test]
-fn parts_are_ranges_and_filters() {
-    let file = snapshot("multistream");
-    let whole = json(&["peak", &file]);
-    let early = json(&["peak", &file, "--to", "900"]);
-    assert!(early["bytes"].as_u64() < whole["bytes"].as_u64());
-    let by_time = json(&["peak", &file, "--to", "200ms"]);
-    assert_eq!(by_time["bytes"], json(&["peak", &file, "--to", "944"])["bytes"]);
-    // Live bytes at a moment do not depend on where the part begins.
-    let args = ["sites", &file, "--at", "end", "--to", "1500"];
-    let from = json(&[&args[..], &["--from", "1000"]].concat());
-    assert_eq!(from["bytes"], json(&args)["bytes"]);
-    let streams: u64 = ["0", "1", "2", "3"]
-        .iter()
-        .filter_map(|stream| {
-            let output = run(&[&args[..], &["--stream", stream, "--json"]].concat());
-            let found: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-            found["bytes"].as_u64()
-        })
-        .sum();
-    assert_eq!(json(&args)["bytes"], streams);
-    let site = json(&["sites", &file, "--site", "workloads.py:131"]);
-    assert!(site["rows"].as_array().unwrap().len() == 1, "{site}");
-    for (bad, hint) in [
-        (&["--from", "yesterday"][..], "@name"),
-        (&["--from", "900", "--to", "100"], "empty"),
-        (&["--from", "@no such"], "annotation"),
-        (&["--site", "no such file"], "filters"),
-        (&["--device", "7"], "device 7"),
-    ] {
-        let output = run(&[&["peak", &file][..], bad].concat());
-        assert_eq!(output.status.code(), Some(2), "{bad:?}");
-        assert!(text(&output.stderr).contains(hint), "{bad:?}: {}", text(&output.stderr));
-    }
-}
-
-#[test]
 fn check_ends_with_1_when_a_threshold_is_exceeded() {
     let leak = snapshot("leak_accumulating");
     let good = run(&["check", &leak, "--max-reserved", "2GiB", "--max-failures", "0"]);

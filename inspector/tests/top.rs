@@ -51,6 +51,10 @@ fn top_shows_an_allocator_of_a_running_program() {
     assert_eq!(line["requested"], 3 << 20);
     let table = shown(&["top", "--once", "--process", &own]);
     assert!(table.contains("3 MiB"), "{table}");
+    shown(&["top", "--once", "--process", &own, "--device", ""]);
+    let output = run(&["top", "--once", "--process", &own, "--device", "no such"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no program shows an allocator on"));
     let at = recorder.address().unwrap().to_string();
     let over_tcp = |token: &str| {
         let mut command = terrane();

@@ -196,3 +196,83 @@ fn a_socket_of_another_user_is_refused() {
     let error = Client::connect(socket, PATIENCE).unwrap_err();
     assert!(error.to_string().contains("another user"), "{error}");
 }
+
+#[test]
+fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
+    use terrane_core::compact::{Goal, Limits};
+    use terrane_trace::recording::{Follow, open_recording};
+    let device = Sim::slabs().open().shared();
+    let alloc = Allocator::new(device.clone()).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let mut program = Program { alloc, stream, live: Vec::new() };
+    program.grow(40);
+    let file = std::env::temp_dir().join(format!("terrane-follow-{}", std::process::id()));
+    let tap = Tap::new(&program.alloc, Meta::default()).socket().file(&file);
+    let recorder = tap.start().unwrap();
+    let mut client = Client::connect(recorder.socket().unwrap(), PATIENCE).unwrap();
+    let mut follow = Follow::new();
+    let mut take = |until: &dyn Fn(&Follow) -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !until(&follow) {
+            assert!(Instant::now() < end, "{} events", follow.len());
+            match client.receive().unwrap().expect("the allocator is there") {
+                Message::Meta(meta) => follow.meta(meta),
+                Message::Texts(texts) => follow.texts(&texts),
+                Message::State(state) => follow.state(&state).unwrap(),
+                Message::Events(events) => follow.events(&events).unwrap(),
+                _ => {}
+            }
+        }
+    };
+    take(&|follow| follow.len() == 40);
+    let doomed: Vec<Handle> = program.live.iter().copied().step_by(2).collect();
+    program.live.retain(|handle| !doomed.contains(handle));
+    doomed.into_iter().for_each(|handle| program.alloc.free(handle).unwrap());
+    let report = program.alloc.compact(Goal::Fragmentation { below: 0.0 }, Limits::NONE).unwrap();
+    assert!(report.moves > 0);
+    program.grow(1);
+    take(&|follow| follow.len() >= 81);
+    let live = follow.recording();
+    recorder.finish().unwrap();
+    let read = open_recording(&file, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let (live, read) = (&live.histories[0], &read.histories[0]);
+    assert_eq!(live.trace.events().len(), read.trace.events().len());
+    let ops = |history: &terrane_trace::snapshot::History| -> Vec<_> {
+        history.trace.iter().map(|event| (event.op, event.block, event.bytes)).collect()
+    };
+    assert_eq!(ops(live), ops(read));
+    assert_eq!(live.happenings, read.happenings);
+    assert_eq!(live.blocks, read.blocks);
+    let there = offsets(&program.alloc);
+    assert_eq!(folded_offsets(live), there);
+    // Older events can be left out: what is there stays.
+    follow.begin_anew().unwrap();
+    let anew = follow.recording();
+    assert_eq!(anew.histories[0].trace.events().len(), there.len());
+    assert!(anew.lacks.iter().any(|lack| lack.contains("left out")), "{:?}", anew.lacks);
+}
+
+/// Where a history says that blocks are at its end; a move tells where to.
+fn folded_offsets(history: &terrane_trace::snapshot::History) -> Vec<u64> {
+    use terrane_trace::snapshot::Happened;
+    let mut places: Vec<u64> = history.blocks.iter().map(|block| block.address).collect();
+    for moved in history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted) {
+        places[moved.block.unwrap() as usize] = moved.address;
+    }
+    let lives = history.trace.lifetimes();
+    let live = places.iter().zip(&lives).filter(|(_, life)| life.requested.is_none());
+    let mut offsets: Vec<u64> = live.map(|(place, _)| place & ((1 << 40) - 1)).collect();
+    offsets.sort_unstable();
+    offsets
+}
+
+/// Where the allocator has its blocks.
+fn offsets(alloc: &Allocator) -> Vec<u64> {
+    let segments = alloc.snapshot().segments;
+    let parts = segments.iter().flat_map(|segment| segment.parts.iter());
+    let mut offsets: Vec<u64> =
+        parts.filter(|part| part.block.is_some()).map(|part| part.offset).collect();
+    offsets.sort_unstable();
+    offsets
+}

@@ -30,6 +30,26 @@ pub enum Why {
 }
 
 impl Why {
+    /// All of them, in the order of their numbers.
+    const ALL: [Self; 11] = [
+        Self::Asked,
+        Self::Held,
+        Self::Mapped,
+        Self::Exported,
+        Self::Captured,
+        Self::Viewed,
+        Self::RawHandle,
+        Self::Freed,
+        Self::Moving,
+        Self::PlaceTaken,
+        Self::Verified,
+    ];
+
+    /// The reason with a number, as events have it; `None` for one that no reason has.
+    pub fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| *why as u8 == code)
+    }
+
     /// The reason in a few words.
     pub const fn text(self) -> &'static str {
         match self {

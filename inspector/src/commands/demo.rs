@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use terrane_core::Allocator;
-use terrane_core::device::HeapId;
 use terrane_trace::Trace;
 use terrane_trace::replay::{Options, Report};
 
@@ -19,8 +18,6 @@ use crate::{layout, progress, units};
 
 /// Samples of the timeline.
 const SAMPLES: usize = 600;
-/// Bytes that are filled and verified on a device without a GPU: some twenty seconds of work.
-const BYTES_ON_CPU: u64 = 12 << 30;
 
 /// Replays, draws and reports.
 ///
@@ -34,7 +31,7 @@ pub fn run(args: &DemoArgs, quiet: bool) -> Result<()> {
     let opened = source::open(&args.device)?;
     let scale = match args.scale {
         Some(scale) => scale,
-        None => fitting_scale(&opened, &trace)?,
+        None => source::fitting_scale(&opened, &trace)?,
     };
     progress::note(quiet, &format!("device: {}", describe(&opened)));
     progress::note(quiet, &format!("workload: {name}, every size divided by {scale}"));
@@ -54,18 +51,6 @@ pub fn run(args: &DemoArgs, quiet: bool) -> Result<()> {
 fn describe(opened: &Opened) -> String {
     let info = opened.device.info();
     format!("{} ({}); {}", opened.choice, info.name, opened.why)
-}
-
-/// The smallest divisor with which the workload fits into 60 % of what is free, at twice its peak;
-/// and, where a CPU does the computing, into the time that somebody waits for a demonstration.
-fn fitting_scale(opened: &Opened, trace: &Trace) -> Result<NonZeroU64> {
-    let figures = trace.figures();
-    let free = opened.device.heap_use(HeapId(0))?.free;
-    let room = (free / 5 * 3).max(1);
-    let by_room = figures.peak_requested.saturating_mul(2).div_ceil(room);
-    let is_slow = opened.device.info().is_cpu && opened.sim.is_none();
-    let by_time = if is_slow { figures.allocated_bytes.div_ceil(BYTES_ON_CPU) } else { 1 };
-    Ok(NonZeroU64::new(by_room.max(by_time)).unwrap_or(NonZeroU64::MIN))
 }
 
 /// Replays with a sample every so many events and a picture at the peak.

@@ -24,6 +24,9 @@ pub struct Args {
     /// The same part of both.
     #[command(flatten)]
     pub part: PartArgs,
+    /// Which GPU of both; the one with the longest history of each unless given.
+    #[arg(long, value_name = "N")]
+    pub device: Option<usize>,
     /// What makes blocks belong together.
     #[arg(long, value_enum, default_value = "user")]
     pub by: By,
@@ -42,10 +45,11 @@ pub struct Args {
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
     let part_of = |path| cut(source::recording(path, quiet)?, &args.part);
     let (a, b) = (part_of(&args.a)?, part_of(&args.b)?);
-    let compared = compare(&a, &b, args.by.into());
+    let compared = compare(&a, &b, args.device, args.by.into());
     let compared = compared.ok_or_else(|| {
-        let path = if a.histories.is_empty() { &args.a } else { &args.b };
-        BadInput(format!("{}: no history to compare; see `terrane info`", path.display()))
+        let path = if a.history(args.device).is_none() { &args.a } else { &args.b };
+        let of = args.device.map_or_else(String::new, |device| format!(" of device {device}"));
+        BadInput(format!("{}: no history{of} to compare; see `terrane info`", path.display()))
     })?;
     show(args.json, &compared, || text(&compared, args))
 }

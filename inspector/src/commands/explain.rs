@@ -44,6 +44,10 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Bad input.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
     if args.file.file == Path::new("-") {
+        if args.file.device.is_some() || !args.part.is_all() {
+            let text = "a message tells of one request: leave --device, ranges and filters out";
+            return Err(BadInput(text.to_owned()).into());
+        }
         return message(args);
     }
     let recording = until_failure(open(&args.file, quiet)?, &args.part)?;

@@ -59,25 +59,33 @@ pub enum Form {
 /// # Errors
 /// Bad input; the system's.
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
+    let to_stdout = args.output == Path::new("-");
+    if to_stdout && args.file.json {
+        let text = "--json says what was written: give a file with --output, not `-`";
+        return Err(BadInput(text.to_owned()).into());
+    }
     let mut recording = open(&args.file, quiet)?;
     if args.redact {
         recording.redact();
     }
     let mut bytes = Vec::new();
-    write(args, &recording, &mut bytes)?;
-    if args.output == Path::new("-") {
+    write(args, &mut recording, &mut bytes)?;
+    if to_stdout {
         let mut out = std::io::stdout().lock();
         out.write_all(&bytes)?;
         return Ok(out.flush()?);
     }
     save(&args.output, &bytes)?;
+    if args.file.json {
+        let shown = serde_json::json!({ "output": args.output, "bytes": bytes.len() });
+        return super::print(&format!("{shown:#}\n"));
+    }
     let size = units::bytes(bytes.len() as u64);
     progress::note(quiet, &format!("{}: {size}", args.output.display()));
     Ok(())
 }
 
-fn write(args: &Args, recording: &Recording, sink: &mut Vec<u8>) -> Result<()> {
-    let snapshot = &recording.snapshot;
+fn write(args: &Args, recording: &mut Recording, sink: &mut Vec<u8>) -> Result<()> {
     let encoding = match args.format {
         Form::Pytorch => Some(Encoding::Pickle),
         Form::PytorchJson => Some(Encoding::Json),
@@ -85,11 +93,18 @@ fn write(args: &Args, recording: &Recording, sink: &mut Vec<u8>) -> Result<()> {
     };
     if let Some(encoding) = encoding {
         if !args.part.is_all() {
-            let text = "a snapshot is exported whole: leave the filters out, or export csv";
+            let text = "a snapshot is exported whole, as its segments hold every block: leave \
+                        ranges and filters out, or export csv or perfetto";
             return Err(BadInput(text.to_owned()).into());
+        }
+        if let Some(device) = args.file.device {
+            history(recording, &args.file)?;
+            leave_only(recording, device);
         }
         return Ok(pytorch(recording, encoding, sink)?);
     }
+    let recording = &*recording;
+    let snapshot = &recording.snapshot;
     let whole = history(recording, &args.file)?;
     let cut = part(recording, whole, &args.part)?;
     let history = cut.as_ref().unwrap_or(whole);
@@ -108,6 +123,18 @@ fn write(args: &Args, recording: &Recording, sink: &mut Vec<u8>) -> Result<()> {
         Form::Pytorch | Form::PytorchJson => {}
     }
     Ok(())
+}
+
+/// Takes other devices out of a snapshot; their numbers stay.
+fn leave_only(recording: &mut Recording, device: usize) {
+    let snapshot = &mut recording.snapshot;
+    snapshot.segments.retain(|segment| usize::try_from(segment.device) == Ok(device));
+    for (other, trace) in snapshot.device_traces.iter_mut().enumerate() {
+        if other != device {
+            trace.clear();
+        }
+    }
+    recording.histories.retain(|history| history.device == device);
 }
 
 /// Writes a file whole or not at all.

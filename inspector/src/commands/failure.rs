@@ -93,6 +93,33 @@ impl Failure {
         }
     }
 
+    /// Who held the memory, where the verdict needs it to be cut.
+    pub fn to_cut(&self) -> Option<&Sites> {
+        match self {
+            Self::Pytorch(found) => found.to_cut.as_ref(),
+            Self::Own(found) => found.to_cut.as_ref(),
+            Self::Log(_) => None,
+        }
+    }
+
+    /// The numbers behind the verdict, where those are not PyTorch's.
+    pub fn numbers(&self) -> Vec<Number> {
+        match self {
+            Self::Pytorch(_) => Vec::new(),
+            Self::Own(found) => own_numbers(&found.shortage),
+            Self::Log(found) => log_numbers(found),
+        }
+    }
+
+    /// What was replayed and serves every request, where that is not a setting of PyTorch's.
+    pub fn served_by(&self) -> &[Served] {
+        match self {
+            Self::Pytorch(_) => &[],
+            Self::Own(found) => &found.served_by,
+            Self::Log(found) => &found.served_by,
+        }
+    }
+
     /// The verdict in one or two sentences.
     pub fn verdict(&self) -> String {
         match self {
@@ -139,19 +166,31 @@ fn own_verdict(found: &Shortage) -> String {
     }
 }
 
-fn own_text(own: &Own, file: &Path) -> String {
-    let found = &own.shortage;
-    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+/// What a number is, its bytes, and what it means.
+pub type Number = (&'static str, u64, String);
+
+fn own_numbers(found: &Shortage) -> Vec<Number> {
     let event = units::count(found.event);
-    for (what, value, meaning) in [
+    vec![
         ("asked for", found.asked, format!("on stream {}, at event {event}", found.stream)),
         ("live", found.live, "asked for by live blocks".to_owned()),
         ("pending", found.pending, "freed, and work still uses it".to_owned()),
         ("reserved", found.reserved, "memory objects".to_owned()),
         ("left", found.left, "below the limit, and free on the device".to_owned()),
-    ] {
+    ]
+}
+
+fn table_of(numbers: Vec<Number>) -> Table {
+    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+    for (what, value, meaning) in numbers {
         table.row([what.to_owned(), units::bytes(value), meaning]);
     }
+    table
+}
+
+fn own_text(own: &Own, file: &Path) -> String {
+    let found = &own.shortage;
+    let table = table_of(own_numbers(found));
     let failures = counted(found.failures, "request failed", "requests failed");
     let verdict = own_verdict(found);
     let mut text =
@@ -207,22 +246,22 @@ fn log_verdict(found: &LogShortage) -> String {
     }
 }
 
-fn log_text(found: &LogShortage, file: &Path) -> String {
-    let mut table = Table::new(&[Side::Left, Side::Right, Side::Left]);
+fn log_numbers(found: &LogShortage) -> Vec<Number> {
     let event = units::count(found.event);
-    let mut row = |what: &str, value: u64, meaning: String| {
-        table.row([what.to_owned(), units::bytes(value), meaning]);
+    let at_least = || "at least: so much was live once; --limit sets it".to_owned();
+    let (limit, meaning) = match found.limit {
+        Some(limit) => (limit, "as given".to_owned()),
+        None => (found.limit_at_least, at_least()),
     };
-    row("asked for", found.asked, format!("on stream {}, at event {event}", found.stream));
-    row("live", found.live, "asked for by blocks that were not freed".to_owned());
-    match found.limit {
-        Some(limit) => row("limit", limit, "as given".to_owned()),
-        None => row(
-            "limit",
-            found.limit_at_least,
-            "at least: so much was live once; --limit sets it".to_owned(),
-        ),
-    }
+    vec![
+        ("asked for", found.asked, format!("on stream {}, at event {event}", found.stream)),
+        ("live", found.live, "asked for by blocks that were not freed".to_owned()),
+        ("limit", limit, meaning),
+    ]
+}
+
+fn log_text(found: &LogShortage, file: &Path) -> String {
+    let table = table_of(log_numbers(found));
     let failures = counted(found.failures, "request failed", "requests failed");
     let verdict = log_verdict(found);
     let mut text = format!("{verdict}\n\n{table}\n{failures} in the log; this is the last.\n");

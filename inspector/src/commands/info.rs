@@ -1,7 +1,7 @@
 //! `terrane info`: what is in a file, and which of several ranks failed first.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueHint;
@@ -12,7 +12,8 @@ use terrane_trace::import::Dump;
 use terrane_trace::recording::{Format, Recording, StacksTaken};
 use terrane_trace::snapshot::History;
 
-use super::shared::show;
+use super::shared::{PartArgs, cut, show};
+use crate::exit::BadInput;
 use crate::text::{Side, Table, counted, duration_us};
 use crate::{source, units};
 
@@ -25,6 +26,11 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// Only this GPU of each file.
+    #[arg(long, value_name = "N")]
+    pub device: Option<usize>,
+    #[command(flatten)]
+    pub part: PartArgs,
 }
 
 #[derive(Serialize)]
@@ -56,7 +62,7 @@ struct File {
     file: String,
     format: Format,
     devices: Vec<Device>,
-    /// At the dump.
+    /// At the dump; `null` where only a part of the history is asked about.
     moment: Option<Moment>,
     settings: Option<String>,
     /// The program, device and allocator that a trace of ours is of.
@@ -86,8 +92,7 @@ struct Info {
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
     let mut files = Vec::new();
     for path in &args.files {
-        let recording = source::recording(path, quiet)?;
-        files.push(describe(path.display().to_string(), &recording));
+        files.push(file(path, args, quiet)?);
     }
     let first = files.iter().filter(|_| files.len() > 1).filter_map(|file| {
         let failed = file.devices.iter().filter_map(|device| device.failed_at_us).min()?;
@@ -99,25 +104,51 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
     show(args.json, &info, || text(&info))
 }
 
-fn describe(file: String, recording: &Recording) -> File {
-    let snapshot = &recording.snapshot;
-    let moment = match &recording.dump {
+/// A device, and the entry of its history that is the failure that ended the run.
+type Ended = (usize, usize);
+
+/// What is in a file, as far as it is asked about.
+fn file(path: &Path, args: &Args, quiet: bool) -> Result<File> {
+    let name = path.display().to_string();
+    let mut recording = source::recording(path, quiet)?;
+    if let Some(device) = args.device {
+        recording.histories.retain(|history| history.device == device);
+        recording.snapshot.segments.retain(|it| usize::try_from(it.device) == Ok(device));
+        if recording.histories.is_empty() && recording.snapshot.segments.is_empty() {
+            return Err(BadInput(format!("{name}: nothing of device {device} is in it")).into());
+        }
+    }
+    // A part ends where it is cut, which no request that failed there did.
+    let ended = |history: &History| Some((history.device, history.fatal()?.entry));
+    let ended: Vec<Ended> = recording.histories.iter().filter_map(ended).collect();
+    let recording = cut(recording, &args.part).map_err(|error| error.context(name.clone()))?;
+    Ok(describe(name, &recording, &ended, args.part.is_all()))
+}
+
+/// What is in the dump, at its moment.
+fn moment(recording: &Recording) -> Option<Moment> {
+    let segments = &recording.snapshot.segments;
+    match &recording.dump {
         Some(Dump { reserved_bytes, allocated_bytes, blocks, .. }) => Some(Moment {
             reserved: *reserved_bytes,
             allocated: *allocated_bytes,
             segments: blocks.len() as u64,
         }),
         None => recording.format.is_pytorch().then(|| Moment {
-            reserved: snapshot.segments.iter().map(|segment| segment.total_bytes).sum(),
-            allocated: snapshot.segments.iter().map(|segment| segment.allocated_bytes).sum(),
-            segments: snapshot.segments.len() as u64,
+            reserved: segments.iter().map(|segment| segment.total_bytes).sum(),
+            allocated: segments.iter().map(|segment| segment.allocated_bytes).sum(),
+            segments: segments.len() as u64,
         }),
-    };
+    }
+}
+
+fn describe(file: String, recording: &Recording, ended: &[Ended], is_whole: bool) -> File {
+    let snapshot = &recording.snapshot;
     File {
         file,
         format: recording.format,
-        devices: recording.histories.iter().map(|h| device(recording, h)).collect(),
-        moment,
+        devices: recording.histories.iter().map(|h| device(recording, h, ended)).collect(),
+        moment: if is_whole { moment(recording) } else { None },
         settings: snapshot.settings.conf.clone(),
         recorded: recording.meta.as_ref().and_then(recorded),
         reason: recording.meta.as_ref().map(|m| m.reason.clone()).filter(|r| !r.is_empty()),
@@ -136,10 +167,10 @@ fn recorded(meta: &Meta) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn device(recording: &Recording, history: &History) -> Device {
+fn device(recording: &Recording, history: &History, ended: &[Ended]) -> Device {
     let figures = history.trace.figures();
     let line = timeline(&recording.snapshot, history, 1);
-    let fatal = history.fatal();
+    let fatal = history.attempts.last().filter(|it| ended.contains(&(history.device, it.entry)));
     let time = |event: usize| {
         let at = event.min(history.trace.events().len().saturating_sub(1));
         history.start_us + history.trace.events().get(at).map_or(0, |event| event.time_us)

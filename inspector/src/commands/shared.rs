@@ -185,6 +185,22 @@ pub fn part(recording: &Recording, history: &History, part: &PartArgs) -> Result
     Ok(Some(part))
 }
 
+/// Of each block, whether it is asked about; `None` when all are.
+///
+/// # Errors
+/// [`BadInput`] for a part that is not there.
+pub fn chosen(
+    recording: &Recording,
+    history: &History,
+    asked: &PartArgs,
+) -> Result<Option<Vec<bool>>> {
+    let selection = asked.selection();
+    if selection.is_all() {
+        return Ok(None);
+    }
+    Ok(Some(selection.chosen(&recording.snapshot, history).map_err(BadInput)?))
+}
+
 /// Leaves only the part of each history that is asked about, and no history without such a part.
 ///
 /// # Errors
@@ -193,7 +209,7 @@ pub fn cut(mut recording: Recording, asked: &PartArgs) -> Result<Recording> {
     if asked.is_all() {
         return Ok(recording);
     }
-    let mut missing = None;
+    let mut missing = Some("there is no history that a part could be taken of".to_owned());
     for history in std::mem::take(&mut recording.histories) {
         match asked.selection().apply(&recording.snapshot, &history) {
             Ok(part) => recording.histories.push(part),

@@ -23,6 +23,9 @@ pub struct Args {
     /// token is taken from the variable TERRANE_TOKEN.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "process")]
     pub tcp: Option<SocketAddr>,
+    /// Only allocators on a device with this text in its name.
+    #[arg(long, value_name = "TEXT")]
+    pub device: Option<String>,
     /// First ask the programs to move live blocks together. Those do so that gave a control token,
     /// which is taken from the variable TERRANE_CONTROL.
     #[arg(long)]
@@ -95,6 +98,13 @@ fn lines(args: &Args) -> Result<Vec<Line>> {
         .filter(|path| is_asked(path))
         .filter_map(|path| local(path, control))
         .collect();
+    if let Some(device) = &args.device
+        && !lines.is_empty()
+    {
+        let lines: Vec<Line> = lines.into_iter().filter(|it| it.device.contains(device)).collect();
+        let missing = || BadInput(format!("no program shows an allocator on `{device}`"));
+        return if lines.is_empty() { Err(missing().into()) } else { Ok(lines) };
+    }
     if lines.is_empty() {
         let text = "no program shows its allocator: call `terrane::inspect(&alloc)?` in it \
                     (feature `live`) and keep what it returns";

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use terrane_trace::diagnose::{When, Why, find_block, why};
+use terrane_trace::snapshot::History;
 
-use super::shared::{FileArgs, history, open, show};
+use super::shared::{FileArgs, PartArgs, chosen, history, open, show};
 use crate::exit::BadInput;
 use crate::text::{Side, Table, counted, duration_us};
 use crate::units;
@@ -13,8 +14,11 @@ use crate::units;
 pub struct Args {
     #[command(flatten)]
     pub file: FileArgs,
-    /// The block: its number in the recording, or an address in it (0x7f...).
+    /// The block: its number in the recording, or an address in it (0x7f...); of several that had
+    /// the address, the last.
     pub block: String,
+    #[command(flatten, next_help_heading = "Which block is meant: one of these")]
+    pub part: PartArgs,
 }
 
 /// Prints a block's life.
@@ -24,16 +28,22 @@ pub struct Args {
 pub fn run(args: &Args, quiet: bool) -> Result<()> {
     let recording = open(&args.file, quiet)?;
     let history = history(&recording, &args.file)?;
-    let found = find_block(history, &args.block);
+    let chosen = chosen(&recording, history, &args.part)?;
+    let is_chosen = |block: usize| chosen.as_ref().is_none_or(|chosen| chosen[block]);
+    let found = find_block(history, &args.block, is_chosen);
     let found = found.and_then(|block| why(&recording.snapshot, history, block));
-    let found = found.ok_or_else(|| {
-        BadInput(format!(
-            "`{}` is no block: give an address inside one (0x7f...), or a number below {}",
-            args.block,
-            history.trace.block_count()
-        ))
-    })?;
+    let found = found.ok_or_else(|| BadInput(no_block(&args.block, history)))?;
     show(args.file.json, &found, || text(&found))
+}
+
+fn no_block(asked: &str, history: &History) -> String {
+    if find_block(history, asked, |_| true).is_some() {
+        return format!("`{asked}` is a block, and not one in the range and as the filters say");
+    }
+    let count = history.trace.block_count();
+    format!(
+        "`{asked}` is no block: give an address inside one (0x7f...), or a number below {count}"
+    )
 }
 
 fn text(why: &Why) -> String {

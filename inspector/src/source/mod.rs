@@ -6,11 +6,13 @@ mod snapshot;
 #[cfg(feature = "gui")]
 mod watch;
 
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use terrane_core::Allocator;
+use terrane_core::device::HeapId;
 use terrane_trace::file::Recorder;
 use terrane_trace::recording::{Recording, open_recording};
 use terrane_trace::replay::{Options, Replay, ReplayError, Target};
@@ -25,7 +27,7 @@ pub use terrane::{Choice, Opened, survey};
 #[cfg(all(test, feature = "gui"))]
 pub use watch::WatchedSegment;
 #[cfg(feature = "gui")]
-pub use watch::{Watched, WatchedBlock, Wish, watch_demo};
+pub use watch::{Watched, WatchedBlock, Watching, Wish, watch};
 
 /// Opens a device.
 ///
@@ -69,6 +71,24 @@ pub fn replay<'a>(
     let replay = Replay::new(name, trace, target(opened), options).map_err(as_input)?;
     opened.charge(replay.allocator()).context("memory that the device holds for itself")?;
     Ok(replay)
+}
+
+/// Bytes that are filled and verified on a device without a GPU: some twenty seconds of work.
+const BYTES_ON_CPU: u64 = 12 << 30;
+
+/// The smallest divisor with which the workload fits into 60 % of what is free, at twice its peak;
+/// and, where a CPU does the computing, into the time that somebody waits for a demonstration.
+///
+/// # Errors
+/// The device's.
+pub fn fitting_scale(opened: &Opened, trace: &Trace) -> Result<NonZeroU64> {
+    let figures = trace.figures();
+    let free = opened.device.heap_use(HeapId(0))?.free;
+    let room = (free / 5 * 3).max(1);
+    let by_room = figures.peak_requested.saturating_mul(2).div_ceil(room);
+    let is_slow = opened.device.info().is_cpu && opened.sim.is_none();
+    let by_time = if is_slow { figures.allocated_bytes.div_ceil(BYTES_ON_CPU) } else { 1 };
+    Ok(NonZeroU64::new(by_room.max(by_time)).unwrap_or(NonZeroU64::MIN))
 }
 
 /// Records an allocator into `path`, or into the file that TERRANE_RECORD names, if one is given.

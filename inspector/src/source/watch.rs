@@ -5,9 +5,10 @@ use std::num::NonZeroU64;
 use anyhow::{Context as _, Result};
 use terrane_core::Allocator;
 use terrane_core::compact::{Goal, Limits};
+use terrane_trace::Trace;
 use terrane_trace::replay::Options;
 
-use super::{BUILT_IN, Choice};
+use super::Choice;
 use crate::window::{PassNote, Refusal};
 
 /// The heap at one look.
@@ -60,29 +61,42 @@ pub struct WatchedBlock {
     pub site: String,
 }
 
-/// Sizes are divided by this on a device whose memory is real.
+/// Sizes are divided by this at least on a device whose memory is real: filling it takes time.
 const REAL_SCALE: NonZeroU64 = NonZeroU64::new(256).unwrap();
 
-/// Replays the workload that is built in on a device and calls `look` so many times; what it
-/// returns says how to go on. Gives one sentence about the run.
+/// How a replay is looked at.
+pub struct Watching<'a> {
+    /// As on the command line.
+    pub device: &'a str,
+    /// How often, in all.
+    pub looks: usize,
+    /// Whether live blocks are to be moved together: then from segments, where they have to be.
+    pub compacts: bool,
+}
+
+/// Replays a workload on a device and calls `look` now and then; what it returns says how to go
+/// on. Gives one sentence about the run.
 ///
 /// # Errors
 /// A name that no device answers to; the device's.
-pub fn watch_demo(
-    device: &str,
-    looks: usize,
+pub fn watch(
+    trace: &Trace,
+    name: &str,
+    how: &Watching<'_>,
     look: &mut dyn FnMut(Watched) -> Wish,
 ) -> Result<String> {
-    let choice: Choice = device.parse()?;
+    let choice: Choice = how.device.parse()?;
     let opened = super::open(&choice)?;
-    let trace = super::built_in()?;
     let mut options = Options::default();
     if opened.sim.is_none() {
-        options.scale = REAL_SCALE;
+        options.scale = super::fitting_scale(&opened, trace)?.max(REAL_SCALE);
     }
-    let mut replay = super::replay(&opened, BUILT_IN, &trace, &options)?;
+    if how.compacts {
+        options.paging = Some(false);
+    }
+    let mut replay = super::replay(&opened, name, trace, &options)?;
     let events = trace.events();
-    let stride = events.len().div_ceil(looks.max(1)).max(1);
+    let stride = events.len().div_ceil(how.looks.max(1)).max(1);
     while replay.step(stride)? > 0 {
         replay.allocator().maintain()?;
         let at = replay.position();

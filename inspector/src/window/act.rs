@@ -1,14 +1,16 @@
 //! What each command does.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use egui::Context;
 use egui_tiles::{Container, Tile};
 
 use super::app::{Inspector, Notice};
+use super::attach::Picker;
 use super::commands::Command;
 use super::layout::Axis;
-use super::run::Run;
+use super::run::{Run, Work};
 use super::settings::Theme;
 use super::view::{Arrangement, View};
 
@@ -31,10 +33,15 @@ impl Inspector {
         match command {
             Command::Open => self.choose_file(ctx),
             Command::OpenPath => self.typed_path = Some(String::new()),
-            Command::RunDemo => self.start_run(ctx, "sim", false),
-            Command::RunDemoOn => self.start_run(ctx, "host", false),
-            Command::RunCompacting => self.start_run(ctx, "sim:slabs", true),
-            Command::CompactNow => self.run.iter().for_each(Run::compact),
+            Command::Attach => self.attaching = Some(Picker::open(ctx)),
+            Command::RunDemo => self.demo(ctx, "sim", false),
+            Command::RunDemoOn => self.demo(ctx, "host", false),
+            Command::RunVulkan => self.demo(ctx, "vulkan", false),
+            Command::RunCompacting => self.demo(ctx, "sim:slabs", true),
+            Command::RunVulkanCompacting => self.demo(ctx, "vulkan", true),
+            Command::ReplaySim => self.replay(ctx, "sim"),
+            Command::ReplayVulkan => self.replay(ctx, "vulkan"),
+            Command::CompactNow => self.compact_now(),
             Command::StopRun => self.run.iter().for_each(Run::stop),
             Command::CloseFile => self.close(),
             Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
@@ -118,13 +125,41 @@ impl Inspector {
         self.settings.scale = ((scale * 10.0).round() / 10.0).clamp(0.5, 3.0);
     }
 
-    fn start_run(&mut self, ctx: &Context, device: &str, compacts: bool) {
+    fn demo(&mut self, ctx: &Context, device: &'static str, compacts: bool) {
+        self.start_run(ctx, Work::Demo { device, compacts });
+    }
+
+    fn replay(&mut self, ctx: &Context, device: &'static str) {
+        let shown = self.documents.get(self.current);
+        let recording = shown.map(|document| Arc::clone(&document.recording));
+        match recording.filter(|it| it.facts.as_ref().is_some_and(|it| it.history().is_some())) {
+            Some(recording) => self.start_run(ctx, Work::Replay(recording, device)),
+            None => self.warn("Open a file with a history of requests first."),
+        }
+    }
+
+    fn compact_now(&mut self) {
+        match &self.run {
+            Some(run) if run.can_compact() => run.compact(),
+            Some(_) => self.warn(
+                "The program takes commands from those with its control token: let go, and give \
+                 the token when you attach.",
+            ),
+            None => self.warn("Nothing runs here: start a run, or attach to a program."),
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.notices.push(Notice { text: text.to_owned(), is_error: true });
+    }
+
+    /// Starts a run or attaches, unless something runs already.
+    pub(super) fn start_run(&mut self, ctx: &Context, work: Work) {
         if self.run.is_some() {
-            let text = "A run is under way; stop it first (File, Stop the run).".to_owned();
-            self.notices.push(Notice { text, is_error: true });
+            self.warn("Something runs already; end it first (File, Stop or let go).");
             return;
         }
-        self.run = Some(Run::start(ctx, device, compacts));
+        self.run = Some(Run::start(ctx, work));
     }
 
     fn close(&mut self) {

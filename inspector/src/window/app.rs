@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use egui::{Context, Ui};
 use egui_tiles::Tree;
 
+use super::attach::Picker;
 use super::commands::{Command, Entry, pressed, table};
 use super::document::Document;
 use super::load::{Load, OpenError};
@@ -78,6 +79,8 @@ pub struct Inspector {
     pub(super) help: bool,
     /// The path that is being typed.
     pub(super) typed_path: Option<String>,
+    /// Whom to attach to, while that is being chosen.
+    pub(super) attaching: Option<Picker>,
     pub(super) notices: Vec<Notice>,
     pub(super) picker: Option<Receiver<Option<PathBuf>>>,
     applied: Option<(Theme, u32, bool)>,
@@ -103,6 +106,7 @@ impl Inspector {
             palette: Palette::default(),
             help: false,
             typed_path: None,
+            attaching: None,
             notices: Vec::new(),
             picker: None,
             applied: None,
@@ -173,11 +177,9 @@ impl Inspector {
         let ctx = ui.ctx().clone();
         self.apply_settings(&ctx);
         self.take_in(&ctx);
-        let mut commands = if self.typed_path.is_some() || self.palette.is_open() {
-            Vec::new()
-        } else {
-            pressed(&ctx, &self.table)
-        };
+        let typing = self.typed_path.is_some() || self.attaching.is_some();
+        let mut commands =
+            if typing || self.palette.is_open() { Vec::new() } else { pressed(&ctx, &self.table) };
         if let Some(view) = self.only {
             self.one_view(ui, view, &mut commands);
         } else {
@@ -308,6 +310,8 @@ impl Inspector {
             }
         }
         let Some(run) = &self.run else { return };
+        let told = run.said().into_iter().map(|text| Notice { text, is_error: true });
+        self.notices.extend(told);
         if let Some(outcome) = run.outcome() {
             let (text, is_error) = match outcome {
                 Ok(text) => (text, false),

@@ -87,8 +87,21 @@ impl Inspector {
             }
             if let Some(run) = &self.run {
                 ui.spinner();
-                ui.weak(format!("running on {}", run.device));
-                if ui.small_button("Stop").clicked() {
+                ui.weak(&run.what);
+                let shown = run.document.and_then(|at| self.documents.get(at));
+                let notes = shown.into_iter().flat_map(|document| &document.recording.notes);
+                if let Some(lost) = notes.into_iter().find(|note| note.contains("were lost")) {
+                    let alarm = super::paint::Look::of(ui.visuals().dark_mode).alarm;
+                    ui.colored_label(alarm, lost);
+                }
+                if run.can_compact() {
+                    let tip = "move live blocks together at once";
+                    if ui.small_button("Compact now").on_hover_text(tip).clicked() {
+                        commands.push(Command::CompactNow);
+                    }
+                }
+                let end = if run.is_attached { "Let go" } else { "Stop" };
+                if ui.small_button(end).clicked() {
                     commands.push(Command::StopRun);
                 }
             }
@@ -126,6 +139,7 @@ impl Inspector {
             for (title, command) in [
                 ("Open file…", Command::Open),
                 ("Type a path…", Command::OpenPath),
+                ("Attach to a program…", Command::Attach),
                 ("Run the demo workload", Command::RunDemo),
             ] {
                 if ui.add(Button::new(title).min_size(egui::vec2(220.0, 28.0))).clicked() {

@@ -10,6 +10,8 @@
 
 mod act;
 mod app;
+mod attach;
+mod attaching;
 mod bars;
 mod commands;
 mod document;

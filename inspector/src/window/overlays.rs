@@ -35,6 +35,7 @@ impl Inspector {
         self.show_palette(ctx, commands);
         self.show_keys(ctx);
         self.show_path(ctx);
+        self.show_attach(ctx);
         self.show_loads(ctx);
         if ctx.input(|input| !input.raw.hovered_files.is_empty()) {
             window(ctx, "drop", |ui| ui.heading("Drop to open"));
@@ -218,7 +219,7 @@ fn palette_row(ui: &mut Ui, entry: &Entry, chosen: bool, keyed: bool) -> bool {
 }
 
 /// A small window in the middle.
-fn window<R>(ctx: &Context, name: &str, contents: impl FnOnce(&mut Ui) -> R) {
+pub(super) fn window<R>(ctx: &Context, name: &str, contents: impl FnOnce(&mut Ui) -> R) {
     egui::Area::new(egui::Id::unique(name))
         .anchor(Align2::CENTER_CENTER, [0.0, -40.0])
         .order(egui::Order::Foreground)

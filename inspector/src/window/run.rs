@@ -1,5 +1,5 @@
-//! A run started inside: a recorded workload replayed on a device, on a thread of its own. The
-//! window gets recordings of it and nothing else.
+//! What goes on while the window shows it, on a thread of its own: a recorded workload replayed on
+//! a device, or a program that is looked on at. The window gets recordings and nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -8,26 +8,90 @@ use std::time::{Duration, Instant};
 
 use egui::Context;
 
-use super::model::{Recording, Watch};
+use super::attach::{self, Steering, Target};
+use super::model::{Facts, Recording, Watch};
 use crate::source::{self, Watched, Wish};
 
-/// A run under way.
+/// A run under way, or a program that is looked on at.
 pub struct Run {
-    /// The device, in words.
-    pub device: String,
+    /// What runs, in words.
+    pub what: String,
     /// Where its recording is among the open files, once it is there.
     pub document: Option<usize>,
-    latest: Arc<Mutex<Option<Arc<Recording>>>>,
+    /// Whether it is a program of its own.
+    pub is_attached: bool,
+    latest: Latest,
+    said: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     compact: Arc<AtomicBool>,
+    control: Arc<Mutex<String>>,
     outcome: Receiver<Result<String, String>>,
 }
 
-/// How the window steers a run.
-struct Control {
-    stop: Arc<AtomicBool>,
-    compact: Arc<AtomicBool>,
-    compacts: bool,
+type Latest = Arc<Mutex<Option<Arc<Recording>>>>;
+
+/// The way from the thread to the window.
+pub(super) struct Feed {
+    latest: Latest,
+    said: Arc<Mutex<Vec<String>>>,
+    waker: Context,
+}
+
+impl Feed {
+    /// Gives the window a recording; one that it has not taken yet is replaced.
+    pub fn hand_over(&self, recording: Recording) {
+        let recording = Some(Arc::new(recording));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = recording;
+        self.waker.request_repaint();
+    }
+
+    /// Tells the person something.
+    pub fn say(&self, text: String) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.waker.request_repaint();
+    }
+}
+
+/// What runs where.
+#[derive(Clone)]
+pub enum Work {
+    /// The demo's workload on a device; live blocks are moved together now and then if asked to.
+    Demo {
+        /// As on the command line.
+        device: &'static str,
+        /// Whether it compacts.
+        compacts: bool,
+    },
+    /// The requests of an open file on a device.
+    Replay(Arc<Recording>, &'static str),
+    /// A program of its own, and the token of those who may ask it for something.
+    Attach(Target, String),
+}
+
+impl Work {
+    fn what(&self) -> String {
+        match self {
+            Self::Demo { device, .. } => format!("running on {device}"),
+            Self::Replay(of, device) => format!("replaying {} on {device}", of.name),
+            Self::Attach(target, _) => format!("attached to {}", target.name()),
+        }
+    }
+
+    fn run(self, steering: &Steering, feed: &Feed) -> Result<String, String> {
+        let said = |error: anyhow::Error| format!("{error:#}");
+        match self {
+            Self::Demo { device, compacts } => {
+                let trace = source::built_in().map_err(said)?;
+                replay((source::BUILT_IN, &trace), (device, compacts), steering, feed).map_err(said)
+            }
+            Self::Replay(of, device) => {
+                let history = of.facts.as_ref().and_then(Facts::history);
+                let history = history.ok_or("the file has no history to replay")?;
+                replay((&of.name, &history.trace), (device, false), steering, feed).map_err(said)
+            }
+            Self::Attach(target, _) => attach::follow(&target, steering, feed),
+        }
+    }
 }
 
 /// Passes of compaction in a run that compacts by itself.
@@ -40,27 +104,38 @@ const BETWEEN: Duration = Duration::from_millis(250);
 const LOOKS: usize = 1500;
 
 impl Run {
-    /// Starts the demo's workload on a device; if it `compacts`, live blocks are moved together
-    /// now and then.
-    pub fn start(ctx: &Context, device: &str, compacts: bool) -> Self {
-        let latest = Arc::new(Mutex::new(None));
-        let stop = Arc::new(AtomicBool::new(false));
+    /// Starts the work on a thread of its own.
+    pub fn start(ctx: &Context, work: Work) -> Self {
+        let (what, is_attached) = (work.what(), matches!(work, Work::Attach(..)));
+        let token = if let Work::Attach(_, token) = &work { token.clone() } else { String::new() };
+        let (latest, said) = (Latest::default(), Arc::default());
+        let (stop, compact) = (Arc::default(), Arc::default());
+        let control = Arc::new(Mutex::new(token));
         let (sender, outcome) = channel();
-        let compact = Arc::new(AtomicBool::new(false));
-        let (slot, waker) = (Arc::clone(&latest), ctx.clone());
-        let control = Control { stop: Arc::clone(&stop), compact: Arc::clone(&compact), compacts };
-        let name = device.to_owned();
+        let feed =
+            Feed { latest: Arc::clone(&latest), said: Arc::clone(&said), waker: ctx.clone() };
+        let steering = Steering {
+            stop: Arc::clone(&stop),
+            compact: Arc::clone(&compact),
+            control: Arc::clone(&control),
+        };
         std::thread::spawn(move || {
-            let hand_over = |recording: Recording| {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(recording));
-                waker.request_repaint();
-            };
-            let result = replay(&name, &control, hand_over);
             // The window may be gone.
-            let _ = sender.send(result.map_err(|error| format!("{error:#}")));
-            waker.request_repaint();
+            let _ = sender.send(work.run(&steering, &feed));
+            feed.waker.request_repaint();
         });
-        Self { device: device.to_owned(), document: None, latest, stop, compact, outcome }
+        Self { what, document: None, is_attached, latest, said, stop, compact, control, outcome }
+    }
+
+    /// Whether it can be asked to compact.
+    pub fn can_compact(&self) -> bool {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.is_attached || !control.is_empty()
+    }
+
+    /// What its thread said since it was asked last.
+    pub fn said(&self) -> Vec<String> {
+        std::mem::take(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Asks the run to end.
@@ -95,29 +170,32 @@ impl Drop for Run {
     }
 }
 
+/// Replays a workload on a device, in time to be looked at.
 fn replay(
-    device: &str,
-    control: &Control,
-    hand_over: impl Fn(Recording),
+    (name, trace): (&str, &terrane_trace::Trace),
+    (device, compacts): (&str, bool),
+    steering: &Steering,
+    feed: &Feed,
 ) -> anyhow::Result<String> {
-    let mut watch = Watch::new(&format!("{} on {device}", source::BUILT_IN));
+    let mut watch = Watch::new(&format!("{name} on {device}"));
     let start = Instant::now();
     let mut handed = Instant::now();
     let mut passes = 0;
-    let report = source::watch_demo(device, LOOKS, &mut |look: Watched| {
+    let how = source::Watching { device, looks: LOOKS, compacts };
+    let report = source::watch(trace, name, &how, &mut |look: Watched| {
         watch.look(&look);
         if handed.elapsed() >= BETWEEN {
             handed = Instant::now();
-            hand_over(watch.recording());
+            feed.hand_over(watch.recording());
         }
         let due = Duration::from_secs_f64(SECONDS * look.done);
         std::thread::sleep(due.saturating_sub(start.elapsed()).min(BETWEEN));
         let tenth = (look.done * PASSES) as u32;
-        let due = control.compacts && tenth > passes && look.pass.is_none();
+        let due = compacts && tenth > passes && look.pass.is_none();
         passes = passes.max(tenth);
-        let asked = control.compact.swap(false, Ordering::Relaxed);
-        Wish { go_on: !control.stop.load(Ordering::Relaxed), compact: due || asked }
+        let asked = steering.compact.swap(false, Ordering::Relaxed);
+        Wish { go_on: !steering.stop.load(Ordering::Relaxed), compact: due || asked }
     })?;
-    hand_over(watch.recording());
+    feed.hand_over(watch.recording());
     Ok(report)
 }

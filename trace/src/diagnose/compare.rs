@@ -41,10 +41,16 @@ pub struct Comparison {
     pub sites: Vec<SiteChange>,
 }
 
-/// Compares the main histories of two recordings; `None` where one has none.
+/// Compares the histories of a device in two recordings, the longest of each where none is named;
+/// `None` where one has none.
 #[must_use]
-pub fn compare(a: &Recording, b: &Recording, by: SiteBy) -> Option<Comparison> {
-    let (first, second) = (facts(a, by)?, facts(b, by)?);
+pub fn compare(
+    a: &Recording,
+    b: &Recording,
+    device: Option<usize>,
+    by: SiteBy,
+) -> Option<Comparison> {
+    let (first, second) = (facts(a, device, by)?, facts(b, device, by)?);
     let pairs = first.0.iter().zip(&second.0);
     let figures = pairs.map(|(a, b)| Change { what: a.0, is_bytes: a.1, a: a.2, b: b.2 });
     let conf = |recording: &Recording| recording.snapshot.settings.conf.clone().unwrap_or_default();
@@ -58,8 +64,8 @@ pub fn compare(a: &Recording, b: &Recording, by: SiteBy) -> Option<Comparison> {
 
 type Fact = (&'static str, bool, u64);
 
-fn facts(recording: &Recording, by: SiteBy) -> Option<(Vec<Fact>, Sites)> {
-    let history = recording.history(None)?;
+fn facts(recording: &Recording, device: Option<usize>, by: SiteBy) -> Option<(Vec<Fact>, Sites)> {
+    let history = recording.history(device)?;
     let snapshot = &recording.snapshot;
     let figures = history.trace.figures();
     let line = timeline(snapshot, history, 1);

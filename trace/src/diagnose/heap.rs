@@ -3,7 +3,7 @@
 use super::explain::{Limit, settings};
 use crate::Op;
 use crate::model::{PlacedBlock, Pytorch, SegmentOp, replay_each};
-use crate::snapshot::{History, Snapshot};
+use crate::snapshot::{Happened, History, Snapshot};
 use std::collections::{BTreeMap, HashMap};
 
 /// Blocks and holes at one moment.
@@ -84,9 +84,11 @@ pub fn heap_by_address(history: &History, events: usize) -> Heap {
     }
     let mut heap = Heap { exact: true, ..Heap::default() };
     let mut live: BTreeMap<u64, (u64, u32, u32)> = BTreeMap::new();
+    let moved = moved_before(history, events);
     for (block, life) in (0..).zip(history.trace.lifetimes()) {
         if life.alloc < events && life.completed.is_none_or(|end| end >= events) {
-            let address = history.blocks[block as usize].address;
+            let made = history.blocks[block as usize].address;
+            let address = moved.get(&block).copied().unwrap_or(made);
             live.insert(address, (life.bytes, life.stream, block));
         }
     }
@@ -115,4 +117,11 @@ pub fn heap_by_address(history: &History, events: usize) -> Heap {
         }
     }
     heap
+}
+
+/// Where the blocks lie that moved before an event.
+fn moved_before(history: &History, events: usize) -> HashMap<u32, u64> {
+    let before = history.happenings.iter().take_while(|it| it.before_event <= events);
+    let moves = before.filter(|it| it.what == Happened::MoveSubmitted);
+    moves.filter_map(|it| Some((it.block?, it.address))).collect()
 }

@@ -68,22 +68,23 @@ pub struct Held {
     pub live_blocks: u64,
 }
 
-/// The blocks that a person means by a number or an address: the last one that had the address
-/// or contained it, or the one with that number.
+/// The block that a person means by a number or an address, among those that are `chosen`: the
+/// last one that had the address or contained it, or the one with that number.
 #[must_use]
-pub fn find_block(history: &History, text: &str) -> Option<u32> {
+pub fn find_block(history: &History, text: &str, chosen: impl Fn(usize) -> bool) -> Option<u32> {
     if let Some(digits) = text.strip_prefix("0x") {
         let address = u64::from_str_radix(digits, 16).ok()?;
         let lifetimes = history.trace.lifetimes();
         let holds = |(block, life): (usize, &crate::Lifetime)| {
             let start = history.blocks.get(block)?.address;
             let inside = start > 0 && address >= start && address - start < life.bytes;
-            inside.then_some(block)
+            (inside && chosen(block)).then_some(block)
         };
         let found = lifetimes.iter().enumerate().filter_map(holds).next_back()?;
         return u32::try_from(found).ok();
     }
-    text.parse().ok().filter(|block| *block < history.trace.block_count())
+    let exists = |block: &u32| *block < history.trace.block_count() && chosen(*block as usize);
+    text.parse().ok().filter(exists)
 }
 
 /// All that is known about a block; `None` for a number that no block has.

@@ -145,6 +145,10 @@ impl<W: Write> Lanes<'_, W> {
                 Happened::MoveCancelled => "move cancelled",
                 Happened::MoveDropped => "freed while it moved",
                 Happened::MoveCorrupt => "move: the copy differs",
+                Happened::MoveRefused(_) => "not moved",
+                Happened::LimitSet => "limit set",
+                // Mappings are no business of any lane.
+                Happened::MappingStale | Happened::MappingGone => continue,
                 Happened::WaitFor(behind) => {
                     let behind = u64::from(behind) + 1;
                     let ends = [("awaited", at, behind), ("waits", at, lane)];

@@ -33,6 +33,7 @@ mod writer;
 pub use format::VERSION;
 pub use reader::{ChunkKind, ChunkRef, Ending, FileError, TraceFile};
 pub use recorder::{ForeignRecorder, Recorder, Summary, Tap};
+pub(crate) use state::moved;
 pub use state::{HeapState, LiveBlock, SegmentState};
 #[cfg(feature = "live")]
 pub(crate) use stream::ChunkReader;

@@ -223,7 +223,7 @@ impl HeapState {
 }
 
 /// The event that made a block, at the place that a move gave it.
-fn moved(made: Event, to: &Event) -> Event {
+pub(crate) fn moved(made: Event, to: &Event) -> Event {
     let mut words = made.to_words();
     // Space and class, as `Event::within` and `Event::of` pack them.
     words[2] = words[2] & 0x0000_ffff_ff00_ffff | u64::from(to.class()) << 16;

@@ -65,7 +65,7 @@ pub(crate) enum Dict {
 }
 
 /// Every string once, back to back.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Strings {
     bytes: String,
     ends: Vec<usize>,

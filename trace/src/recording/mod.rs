@@ -4,6 +4,7 @@
 //! [`Recording`], and [`Recording::lacks`] says so in words.
 
 mod error;
+mod follow;
 mod own;
 mod redact;
 mod select;
@@ -11,6 +12,7 @@ mod sniff;
 mod wrap;
 
 pub use error::OpenError;
+pub use follow::Follow;
 pub use select::{Point, Selection};
 
 use crate::file::{Meta, TraceFile};
@@ -22,6 +24,7 @@ use crate::snapshot::{
 use crate::{Limits, Reason, open_csv, read_csv};
 use serde::Serialize;
 use sniff::Looks;
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -87,6 +90,8 @@ pub struct Recording {
     pub histories: Vec<History>,
     /// The moment that a dump shows.
     pub dump: Option<Dump>,
+    /// Names of the tags that blocks of a trace of ours have.
+    pub tags: BTreeMap<u16, String>,
     /// Where a trace of ours was recorded and why it was written.
     pub meta: Option<Meta>,
     /// Call stacks that were taken of some requests, of a trace of ours.

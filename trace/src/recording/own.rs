@@ -1,7 +1,7 @@
 //! From our own trace file to a [`Recording`].
 
 use super::{Format, OpenError, Recording, StacksTaken};
-use crate::file::{ChunkKind, Ending, FileError, HeapState, TextKind, TraceFile};
+use crate::file::{ChunkKind, Ending, FileError, HeapState, Text, TextKind, TraceFile, moved};
 use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
     Attempt, Block, BlockState, Frame, Gaps, Happened, Happening, History, Origin, Segment,
@@ -26,8 +26,13 @@ pub(super) fn read<R: Read + Seek>(
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Recording, OpenError> {
     let mut snapshot = Snapshot::default();
-    let sites = sites(&mut file, &mut snapshot)?;
-    let mut walk = Walk::new(sites);
+    let texts = file.texts()?;
+    let mut walk = Walk::default();
+    add_sites(&texts, &mut snapshot, &mut walk.sites);
+    snapshot.stacks.seal();
+    let tags = texts.into_iter().filter(|text| text.kind == TextKind::Tag);
+    let tags = tags.filter_map(|text| Some((u16::try_from(text.number).ok()?, text.text)));
+    let tags = tags.collect();
     let mut ending = file.ending();
     let chunks = file.chunks().to_vec();
     for chunk in chunks {
@@ -49,23 +54,29 @@ pub(super) fn read<R: Read + Seek>(
         }
     }
     let lacks = lacks(ending, &walk);
+    fill(&mut snapshot, &walk);
+    let stacks = walk.stacks_taken();
+    let histories = vec![walk.finish()];
+    let meta = file.meta().ok();
+    let format = Format::Terrane;
+    Ok(Recording { format, snapshot, histories, dump: None, tags, meta, stacks, lacks })
+}
+
+/// The segments at the end, and the streams.
+pub(super) fn fill(snapshot: &mut Snapshot, walk: &Walk) {
     snapshot.segments = segments(&walk.state, &walk.sites);
     let most = walk.state.blocks.values().map(|block| block.made.stream()).max();
     let streams = walk.streams.max(most.unwrap_or(0));
     snapshot.streams = (0..=u64::from(streams.min(1 << 16))).collect();
-    let stacks = (walk.stacks.count > 0).then_some(walk.stacks);
-    let histories = vec![walk.finish()];
-    let meta = file.meta().ok();
-    Ok(Recording { format: Format::Terrane, snapshot, histories, dump: None, meta, stacks, lacks })
 }
 
 /// One stack of one frame for every call site.
-fn sites<R: Read + Seek>(
-    file: &mut TraceFile<R>,
+pub(super) fn add_sites(
+    texts: &[Text],
     snapshot: &mut Snapshot,
-) -> Result<HashMap<u32, StackId>, OpenError> {
-    let mut sites = HashMap::new();
-    for text in file.texts()?.into_iter().filter(|text| text.kind == TextKind::Site) {
+    sites: &mut HashMap<u32, StackId>,
+) {
+    for text in texts.iter().filter(|text| text.kind == TextKind::Site) {
         let frames = text.text.lines().map(|line| {
             let (place, function) = line.split_once('\t').unwrap_or((line, ""));
             let (path, line) = match place.rsplit_once(':') {
@@ -80,11 +91,9 @@ fn sites<R: Read + Seek>(
         let stack = snapshot.stacks.intern_stack(frames);
         sites.extend(stack.map(|stack| (text.number, stack)));
     }
-    snapshot.stacks.seal();
-    Ok(sites)
 }
 
-fn lacks(ending: Ending, walk: &Walk) -> Vec<String> {
+pub(super) fn lacks(ending: Ending, walk: &Walk) -> Vec<String> {
     let mut lacks = Vec::new();
     match ending {
         Ending::Finished => {}
@@ -164,11 +173,13 @@ fn happened(event: &Event) -> Option<Happened> {
         (EventKind::MoveDropped, Happened::MoveDropped),
         (EventKind::MoveCorrupt, Happened::MoveCorrupt),
         (EventKind::Wait, Happened::WaitFor(event.stream())),
+        (EventKind::MoveRefused, Happened::MoveRefused(event.a as u8)),
+        (EventKind::LimitSet, Happened::LimitSet),
     ];
     moves.into_iter().find(|(kind, _)| event.is(*kind)).map(|(_, what)| what)
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Live {
     /// Its number in the trace.
     block: usize,
@@ -178,9 +189,10 @@ struct Live {
 }
 
 /// Folds events into a history.
-struct Walk {
-    sites: HashMap<u32, StackId>,
-    state: HeapState,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walk {
+    pub sites: HashMap<u32, StackId>,
+    pub state: HeapState,
     builder: TraceBuilder,
     live: HashMap<u64, Live>,
     blocks: Vec<Origin>,
@@ -191,34 +203,38 @@ struct Walk {
     gaps: Gaps,
     start_ns: Option<u64>,
     last_sequence: Option<u64>,
-    lost: u64,
+    pub lost: u64,
+    /// Blocks whose call site has no name yet: a connection may tell names later.
+    unnamed: Vec<(usize, u32)>,
     streams: u32,
     begun: bool,
 }
 
 impl Walk {
-    fn new(sites: HashMap<u32, StackId>) -> Self {
-        Self {
-            sites,
-            state: HeapState::default(),
-            builder: TraceBuilder::new(),
-            live: HashMap::new(),
-            blocks: Vec::new(),
-            attempts: Vec::new(),
-            segments: Vec::new(),
-            happenings: Vec::new(),
-            stacks: StacksTaken::default(),
-            gaps: Gaps::default(),
-            start_ns: None,
-            last_sequence: None,
-            lost: 0,
-            streams: 0,
-            begun: false,
-        }
+    /// Events so far.
+    pub fn len(&self) -> usize {
+        self.builder.len()
+    }
+
+    /// Names the call sites of blocks whose names came by now.
+    pub fn name(&mut self) {
+        let (sites, blocks) = (&self.sites, &mut self.blocks);
+        self.unnamed.retain(|(block, site)| match sites.get(site) {
+            Some(stack) => {
+                blocks[*block].stack = Some(*stack);
+                false
+            }
+            None => true,
+        });
+    }
+
+    /// Call stacks that were taken, if any were.
+    pub fn stacks_taken(&self) -> Option<StacksTaken> {
+        (self.stacks.count > 0).then_some(self.stacks)
     }
 
     /// A keyframe tells nothing new, unless it is the first or follows a gap.
-    fn keyframe(&mut self, sequence: u64, events: &[Event]) -> Result<(), Reason> {
+    pub fn keyframe(&mut self, sequence: u64, events: &[Event]) -> Result<(), Reason> {
         let expected = self.last_sequence.unwrap_or(0);
         let is_start = !self.begun;
         if !is_start && sequence <= expected {
@@ -251,7 +267,7 @@ impl Walk {
         Ok(())
     }
 
-    fn take(&mut self, event: &Event) -> Result<(), Reason> {
+    pub fn take(&mut self, event: &Event) -> Result<(), Reason> {
         self.begun = true;
         let expected = self.last_sequence.map_or(event.sequence, |last| last.saturating_add(1));
         let lost = event.sequence.saturating_sub(expected);
@@ -296,24 +312,46 @@ impl Walk {
                 origin.stack = self.sites.get(&(event.a as u32)).copied().or(origin.stack);
             }
         } else if let Some(what) = happened(event) {
-            let (before_event, time_us) = (self.builder.len(), time);
-            let is_wait = matches!(what, Happened::WaitFor(_));
-            let block = self.state.blocks.get(&event.handle);
-            let stream = match (is_wait, block) {
-                (true, _) => event.c as u32,
-                (false, Some(block)) => block.made.stream(),
-                (false, None) => event.stream(),
-            };
-            let bytes = if is_wait { 0 } else { event.b };
-            self.happenings.push(Happening { before_event, time_us, what, stream, bytes });
+            self.happens(event, what, time);
         } else {
-            self.segment(event);
+            self.segment(event, time);
         }
         Ok(())
     }
 
+    /// Notes what an event tells beside blocks and memory.
+    fn happens(&mut self, event: &Event, what: Happened, time_us: u64) {
+        let is_wait = matches!(what, Happened::WaitFor(_));
+        let made = self.state.blocks.get(&event.handle).map(|block| block.made);
+        let stream = match (is_wait, made) {
+            (true, _) => event.c as u32,
+            (false, Some(made)) => made.stream(),
+            (false, None) => event.stream(),
+        };
+        let made = made.filter(|_| what == Happened::MoveSubmitted);
+        let there = made.map(|made| moved(made, event));
+        let live = self.live.get(&event.handle);
+        self.happenings.push(Happening {
+            before_event: self.builder.len(),
+            time_us,
+            what,
+            stream,
+            bytes: if is_wait { 0 } else { event.b },
+            block: live.and_then(|live| u32::try_from(live.block).ok()),
+            address: there.map_or(0, |made| self.state.base_of(&made).wrapping_add(made.c)),
+        });
+    }
+
+    /// Notes an old mapping of pages that are mapped elsewhere now.
+    fn mapping(&mut self, what: Happened, address: u64, bytes: u64, time_us: u64) {
+        let before_event = self.builder.len();
+        let (stream, block) = (0, None);
+        let happening = Happening { before_event, time_us, what, stream, bytes, block, address };
+        self.happenings.push(happening);
+    }
+
     /// Notes memory that came or went. Pages are counted where they are mapped, each once.
-    fn segment(&mut self, event: &Event) {
+    fn segment(&mut self, event: &Event, time: u64) {
         let is = |kind| event.is(kind);
         let page = |class, at| HeapState::paged_base(class).wrapping_add(at);
         let here = page(event.class(), event.c);
@@ -324,12 +362,15 @@ impl Walk {
         } else if is(EventKind::PageMapped) || is(EventKind::PageStolen) {
             if let Some((class, at)) = self.state.stolen_from(event) {
                 self.change(SegmentOp::Unmap, page(class, at), event.b);
+                self.mapping(Happened::MappingStale, page(class, at), event.b, time);
             }
             self.change(SegmentOp::Map, here, event.b);
         } else if is(EventKind::PageUnmapped) {
             let mapped = self.state.pages.get(&(event.class(), event.c));
             if mapped.is_some_and(|page| page.0 == event.a) {
                 self.change(SegmentOp::Unmap, here, event.b);
+            } else {
+                self.mapping(Happened::MappingGone, here, event.b, time);
             }
         } else if is(EventKind::PageReleased) {
             let gone: Vec<_> = self.state.pages_of(event.a).collect();
@@ -353,8 +394,11 @@ impl Walk {
         self.builder.push(Op::Alloc, time, event.handle, live.bytes, live.stream)?;
         self.live.insert(event.handle, live);
         let stack = self.sites.get(&event.site()).copied();
+        if stack.is_none() && event.site() != 0 {
+            self.unnamed.push((block, event.site()));
+        }
         let address = self.state.base_of(event).wrapping_add(event.c);
-        self.blocks.push(Origin { address, stack });
+        self.blocks.push(Origin { address, stack, tag: event.tag() });
         Ok(())
     }
 
@@ -376,7 +420,7 @@ impl Walk {
         Ok(())
     }
 
-    fn finish(self) -> History {
+    pub fn finish(self) -> History {
         let entries = vec![u32::MAX; self.builder.len()];
         History {
             device: 0,

@@ -1,7 +1,8 @@
 //! A part of a history: a range of it, and only some blocks.
 
-use crate::snapshot::{Gaps, History, Origin, Snapshot};
+use crate::snapshot::{Attempt, Gaps, History, Origin, Snapshot};
 use crate::{Lifetime, Op, Trace, TraceBuilder};
+use std::collections::HashMap;
 use std::str::FromStr;
 
 /// A place in a history.
@@ -99,6 +100,31 @@ impl Selection {
     /// A sentence: an annotation that is not there, a range that is empty, or a selection that
     /// leaves nothing.
     pub fn apply(&self, snapshot: &Snapshot, history: &History) -> Result<History, String> {
+        let (from, to) = self.range(snapshot, history)?;
+        let part = self.cut(snapshot, history, from, to)?;
+        if part.trace.events().is_empty() {
+            return Err("nothing in the recording is as the filters say".to_owned());
+        }
+        Ok(part)
+    }
+
+    /// Of each block of a history, whether it is as the filters say and was in memory at some
+    /// moment of the range.
+    ///
+    /// # Errors
+    /// A sentence: an annotation that is not there, or a range that is empty.
+    pub fn chosen(&self, snapshot: &Snapshot, history: &History) -> Result<Vec<bool>, String> {
+        let (from, to) = self.range(snapshot, history)?;
+        let lifetimes = history.trace.lifetimes();
+        let is_chosen = |(origin, life): (&Origin, &Lifetime)| {
+            let lives = life.alloc < to && life.completed.is_none_or(|end| end >= from);
+            lives && self.keeps(snapshot, origin, life.bytes, life.stream)
+        };
+        Ok(history.blocks.iter().zip(&lifetimes).map(is_chosen).collect())
+    }
+
+    /// Its first event and the one after its last.
+    fn range(&self, snapshot: &Snapshot, history: &History) -> Result<(usize, usize), String> {
         let resolve = |point: &Option<Point>, or: usize| {
             point.as_ref().map_or(Ok(or), |point| point.events(snapshot, history))
         };
@@ -107,11 +133,7 @@ impl Selection {
         if from >= to {
             return Err(format!("the range is empty: it begins at event {from} and ends at {to}"));
         }
-        let part = self.cut(snapshot, history, from, to)?;
-        if part.trace.events().is_empty() {
-            return Err("nothing in the recording is as the filters say".to_owned());
-        }
-        Ok(part)
+        Ok((from, to))
     }
 
     /// Which failed request of a history is the last that is selected: one that lies in the range
@@ -125,7 +147,7 @@ impl Selection {
         };
         let range = place(&self.from, 0)?..=place(&self.to, usize::MAX)?;
         let found = history.attempts.iter().rposition(|attempt| {
-            let origin = Origin { address: 0, stack: attempt.stack };
+            let origin = Origin { address: 0, stack: attempt.stack, tag: 0 };
             range.contains(&attempt.before_event)
                 && self.keeps(snapshot, &origin, attempt.bytes, attempt.stream)
         });
@@ -171,7 +193,7 @@ impl Selection {
                 }
             }
         }
-        let earlier = part.blocks.len() as u64;
+        let (earlier, at_start) = (part.blocks.len() as u64, part.entries.len());
         let mut new_index = vec![0; events.len() + 1];
         for (at, event) in events.iter().enumerate() {
             // What happened to segments before the part is folded into its start.
@@ -182,6 +204,17 @@ impl Selection {
             }
         }
         new_index[events.len()] = part.entries.len();
+        let attempts = history.attempts.iter().filter(|attempt| {
+            let origin = Origin { address: 0, stack: attempt.stack, tag: 0 };
+            (from..=to).contains(&attempt.before_event)
+                && self.keeps(snapshot, &origin, attempt.bytes, attempt.stream)
+        });
+        part.attempts = attempts.copied().collect();
+        for attempt in &mut part.attempts {
+            let at = attempt.before_event;
+            // What the part begins with was there when a request failed at its start.
+            attempt.before_event = if at == from { at_start } else { new_index[at] };
+        }
         Ok(part.finish(history, &new_index, earlier))
     }
 }
@@ -191,6 +224,9 @@ struct Part {
     builder: TraceBuilder,
     blocks: Vec<Origin>,
     entries: Vec<u32>,
+    attempts: Vec<Attempt>,
+    /// The part's own numbers of blocks.
+    numbers: HashMap<u32, u32>,
 }
 
 impl Part {
@@ -206,6 +242,7 @@ impl Part {
         let pushed = self.builder.push(op, time_us, number, life.bytes, life.stream);
         pushed.map_err(|reason| reason.to_string())?;
         if op == Op::Alloc {
+            self.numbers.insert(block, self.blocks.len() as u32);
             self.blocks.push(history.blocks[block as usize]);
         }
         self.entries.push(u32::MAX);
@@ -218,18 +255,18 @@ impl Part {
         let index = |at: usize| new_index.get(at).copied().unwrap_or(usize::MAX);
         let mut segments = history.segments.clone();
         segments.iter_mut().for_each(|change| change.before_event = index(change.before_event));
-        let mut attempts = history.attempts.clone();
-        attempts.retain(|attempt| attempt.before_event < new_index.len());
-        attempts.iter_mut().for_each(|attempt| attempt.before_event = index(attempt.before_event));
         let mut happenings = history.happenings.clone();
         happenings.retain(|happening| happening.before_event < new_index.len());
-        happenings.iter_mut().for_each(|it| it.before_event = index(it.before_event));
+        for it in &mut happenings {
+            it.before_event = index(it.before_event);
+            it.block = it.block.and_then(|block| self.numbers.get(&block).copied());
+        }
         History {
             device: history.device,
             start_us: history.start_us,
             trace,
             blocks: self.blocks,
-            attempts,
+            attempts: self.attempts,
             segments,
             happenings,
             entries: self.entries,

@@ -4,6 +4,7 @@ use super::{Format, Recording};
 use crate::import::{Dump, DumpSource, RmmLog};
 use crate::snapshot::{Attempt, Gaps, History, Note, Origin, Snapshot};
 use crate::{Reason, Trace};
+use std::collections::BTreeMap;
 
 /// What limits of a history are multiples of.
 const ROUND: usize = 1000;
@@ -14,7 +15,8 @@ pub(super) fn snapshot(format: Format, snapshot: Snapshot) -> Result<Recording, 
         histories.extend(snapshot.history(device)?);
     }
     let lacks = lacks_of(&snapshot, &histories);
-    Ok(Recording { format, snapshot, histories, dump: None, meta: None, stacks: None, lacks })
+    let tags = BTreeMap::new();
+    Ok(Recording { format, snapshot, histories, dump: None, tags, meta: None, stacks: None, lacks })
 }
 
 /// A workload without stacks, addresses and segments.
@@ -29,6 +31,7 @@ pub(super) fn workload(format: Format, trace: Trace) -> Recording {
         snapshot,
         histories: vec![history(trace)],
         dump: None,
+        tags: BTreeMap::new(),
         meta: None,
         stacks: None,
         lacks,
@@ -83,6 +86,7 @@ pub(super) fn dump(dump: Dump) -> Recording {
         snapshot,
         histories: Vec::new(),
         dump: Some(dump),
+        tags: BTreeMap::new(),
         meta: None,
         stacks: None,
         lacks,
@@ -95,7 +99,7 @@ fn streams(trace: &Trace) -> Vec<u64> {
 }
 
 fn history(trace: Trace) -> History {
-    let blocks = vec![Origin { address: 0, stack: None }; trace.block_count() as usize];
+    let blocks = vec![Origin { address: 0, stack: None, tag: 0 }; trace.block_count() as usize];
     let entries = vec![u32::MAX; trace.events().len()];
     History {
         device: 0,

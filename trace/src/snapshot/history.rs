@@ -21,7 +21,7 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     /// What happened to segments, in order.
     pub segments: Vec<SegmentChange>,
-    /// Moves and waits, in order; only our own allocator tells of them.
+    /// Moves, waits and the like, in order; only our own allocator tells of them.
     pub happenings: Vec<Happening>,
     /// Entry of the history that each event comes from; `u32::MAX` for events that were added.
     pub entries: Vec<u32>,
@@ -36,6 +36,8 @@ pub struct Origin {
     pub address: u64,
     /// Where it was allocated, if that was recorded.
     pub stack: Option<StackId>,
+    /// Its tag, as [`Recording::tags`](crate::recording::Recording::tags) names them; 0 for none.
+    pub tag: u16,
 }
 
 /// A request that failed.
@@ -77,8 +79,12 @@ pub struct Happening {
     pub what: Happened,
     /// Stream of the block, or that waits.
     pub stream: u32,
-    /// Bytes of the block; 0 for a wait.
+    /// Bytes of the block, the mapping or the limit; 0 for a wait.
     pub bytes: u64,
+    /// The block, by its number in the trace, where it is about one that is there.
+    pub block: Option<u32>,
+    /// The block's new address when a move is submitted, and the address of a mapping.
+    pub address: u64,
 }
 
 /// What a [`Happening`] was.
@@ -96,6 +102,14 @@ pub enum Happened {
     MoveCorrupt,
     /// The request that follows waits for this stream.
     WaitFor(u32),
+    /// A block was not moved, by the number of [`Why`](terrane_core::compact::Why).
+    MoveRefused(u8),
+    /// Pages were mapped elsewhere, and their old mapping stands: neither hole nor backed.
+    MappingStale,
+    /// Such a mapping is gone: its addresses are not backed.
+    MappingGone,
+    /// The allocator's limit was set.
+    LimitSet,
 }
 
 /// What the history does not show; all zero when it shows everything.
@@ -254,7 +268,7 @@ impl Walk {
         let live = Live { bytes: entry.bytes.max(1), stream: entry.stream, requested: false };
         self.push(Op::Alloc, entry, live, at)?;
         self.live.insert(entry.address, live);
-        self.blocks.push(Origin { address: entry.address, stack: entry.stack });
+        self.blocks.push(Origin { address: entry.address, stack: entry.stack, tag: 0 });
         Ok(())
     }
 

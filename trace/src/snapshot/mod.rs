@@ -20,7 +20,7 @@ pub use stacks::{Frame, FrameId, StackId, Stacks};
 use crate::pickle::{Strings, Text};
 
 /// A whole snapshot.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Segments at the moment of the dump, in the order of the file.
     pub segments: Vec<Segment>,

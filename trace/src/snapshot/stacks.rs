@@ -44,7 +44,7 @@ impl StackId {
 }
 
 /// All frames and stacks of a snapshot.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stacks {
     frames: Vec<Frame>,
     /// All stacks back to back.

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 ///
 /// Block numbers are the caller's own (serial numbers, addresses); one may name a new block once
 /// the free of the old one has completed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TraceBuilder {
     events: Vec<Event>,
     live: HashMap<u64, Live>,

@@ -47,9 +47,10 @@ impl Inner {
                 }
             }
         }
+        let class = state.pools[usize::from(number)].key.class;
         for op in ops.iter().filter(|_| unmapped.is_ok()) {
             let event = Event::new(EventKind::PageUnmapped).b(op.bytes).c(op.at.offset);
-            state.event(event);
+            state.event(event.of(class.0, 0));
         }
         self.unlock_and_tell(state);
         unmapped?;

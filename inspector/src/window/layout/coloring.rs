@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use egui::Color32;
 
 use crate::units;
-use crate::window::model::{BlockRow, Moment, Part, PartState, PoolKind, Recording, short_site};
+use crate::window::model::{
+    BlockRow, Hold, Moment, Part, PartState, PoolKind, Recording, short_site,
+};
 use crate::window::paint::{Look, Pattern};
 
 /// What colour stands for.
@@ -23,11 +25,16 @@ pub enum Coloring {
     Site,
     /// The pool of its segment.
     Pool,
+    /// The tag that the program gave it.
+    Tag,
+    /// Whether it can be moved, and what holds it.
+    Movable,
 }
 
 impl Coloring {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Size, Self::Stream, Self::Age, Self::Site, Self::Pool];
+    pub const ALL: [Self; 7] =
+        [Self::Size, Self::Stream, Self::Age, Self::Site, Self::Pool, Self::Tag, Self::Movable];
 
     /// In a word.
     pub const fn name(self) -> &'static str {
@@ -37,6 +44,8 @@ impl Coloring {
             Self::Age => "age",
             Self::Site => "site",
             Self::Pool => "pool",
+            Self::Tag => "tag",
+            Self::Movable => "movable",
         }
     }
 }
@@ -65,8 +74,12 @@ const FADED: u8 = 8;
 pub const FREE: u8 = 16;
 /// The class of pending blocks.
 pub const PENDING: u8 = 17;
+/// The class of addresses without memory.
+pub const UNBACKED: u8 = 18;
+/// The class of old mappings.
+pub const STALE: u8 = 19;
 /// How many classes there are.
-pub const CLASSES: usize = 18;
+pub const CLASSES: usize = 20;
 
 /// The classes of one moment's blocks.
 #[derive(Clone, Debug)]
@@ -110,6 +123,14 @@ impl Classes {
                 |block| block.site,
                 |n| recording.places.sites.get(n as usize).map_or("", |name| short_site(name)),
             ),
+            Coloring::Tag => {
+                let name = |tag: u32| recording.tag(u16::try_from(tag).unwrap_or(u16::MAX));
+                classes.by_rank(recording, moment, |block| block.tag.into(), name);
+            }
+            Coloring::Movable => {
+                let name = |code| Hold::of_code(code).text();
+                classes.by_rank(recording, moment, |block| block.hold.code(), name);
+            }
             Coloring::Pool => {
                 let pools = [PoolKind::Small, PoolKind::Large, PoolKind::Unknown];
                 let label =
@@ -188,6 +209,8 @@ impl Classes {
             Coloring::Age => step(u64::from(self.at.saturating_sub(block.born))),
             Coloring::Stream => self.ranks.get(&block.stream).copied().unwrap_or(7),
             Coloring::Site => self.ranks.get(&block.site).copied().unwrap_or(7),
+            Coloring::Tag => self.ranks.get(&block.tag.into()).copied().unwrap_or(7),
+            Coloring::Movable => self.ranks.get(&block.hold.code()).copied().unwrap_or(7),
             Coloring::Pool => match pool {
                 PoolKind::Small => 0,
                 PoolKind::Large => 1,
@@ -201,6 +224,8 @@ impl Classes {
     /// The class of any part.
     fn class_of(&self, recording: &Recording, state: PartState, block: u32, pool: PoolKind) -> u8 {
         match (state, recording.blocks.get(block as usize)) {
+            (PartState::Unbacked, _) => UNBACKED,
+            (PartState::Stale, _) => STALE,
             (PartState::Free, _) | (_, None) => FREE,
             (PartState::Pending, _) => PENDING,
             (PartState::Live, Some(block)) => self.class(block, pool),
@@ -223,6 +248,8 @@ impl Classes {
         match class {
             FREE => (look.free, Pattern::Hatch),
             PENDING => (look.pending, Pattern::Stripes),
+            UNBACKED => ((look.paper, look.faint), Pattern::Dots),
+            STALE => ((look.free.0, look.alarm), Pattern::Cross),
             _ => {
                 let color = self.color(look, class % FADED);
                 let color = if class >= FADED { look.fade(color) } else { color };
@@ -255,6 +282,16 @@ impl Classes {
         keys.push((look.free, Pattern::Hatch, "free".to_owned()));
         if moment.pending > 0 {
             keys.push((look.pending, Pattern::Stripes, "pending".to_owned()));
+        }
+        let has = |state| moment.parts.iter().any(|part| part.state == state);
+        for (class, state, text) in [
+            (UNBACKED, PartState::Unbacked, "no memory behind it"),
+            (STALE, PartState::Stale, "stale: its pages are mapped elsewhere"),
+        ] {
+            if has(state) {
+                let (colors, pattern) = self.paint(look, class);
+                keys.push((colors, pattern, text.to_owned()));
+            }
         }
         keys
     }

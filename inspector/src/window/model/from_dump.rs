@@ -4,7 +4,7 @@ use std::path::Path;
 
 use terrane_trace::import::Dump;
 
-use super::{Addresses, BlockRow, NEVER, Places, PoolKind, Recording, SegmentRow, Series};
+use super::{Addresses, BlockRow, Hold, NEVER, Places, PoolKind, Recording, SegmentRow, Series};
 
 /// Makes a recording. Dumps have no addresses: blocks of memory lie one behind the other.
 pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
@@ -32,6 +32,8 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
                 stream: 0,
                 site: places.site(name),
                 stack: NEVER,
+                tag: 0,
+                hold: Hold::Unknown,
             });
         }
         address = address.saturating_add(memory.bytes);
@@ -49,6 +51,10 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
         failures: Vec::new(),
         moves: Vec::new(),
         passes: Vec::new(),
+        waits: Vec::new(),
+        stale: Vec::new(),
+        tags: Vec::new(),
+        limits: Vec::new(),
         is_live: false,
         streams: vec!["no stream".to_owned()],
         places,

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use terrane_trace::Op;
+use terrane_trace::diagnose::Sidecar;
 use terrane_trace::recording::Recording as Read;
-use terrane_trace::snapshot::{Action, BlockState, History, Segment, SegmentKind, Snapshot};
+use terrane_trace::snapshot::{BlockState, History, Segment, SegmentKind, Snapshot};
 
+use super::from_own::{Happened, tags, take_happenings};
 use super::{
-    Addresses, BlockRow, EventOp, EventRow, Facts, Failure, Lives, NEVER, Places, PoolKind,
-    Recording, SegmentRow, Series,
+    Addresses, BlockRow, EventOp, EventRow, Facts, Failure, Hold, LimitRow, Lives, NEVER, Places,
+    PoolKind, Recording, SegmentRow, Series,
 };
 
 /// PyTorch rounds every request up to a multiple of this.
@@ -26,14 +28,21 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
     let mut places = Places::default();
     let is_pytorch = read.format.is_pytorch();
     let rounding = if is_pytorch { ROUNDING } else { 1 };
-    let (events, blocks) = match history {
+    let (mut events, mut blocks) = match history {
         Some(history) => with_history(snapshot, history, rounding, &mut places),
         None => (Vec::new(), at_dump(snapshot, device, &mut places)),
     };
+    let happened = history.map_or_else(Happened::default, |history| {
+        take_happenings(&history.happenings, &mut events, &mut blocks)
+    });
     let mut segments = segments(snapshot, device, history);
     segments.retain(|segment| segment.address < PAGES);
     let failures = failures(snapshot, history, &mut places);
     places.seal();
+    let mut limits = happened.limits;
+    if limits.is_empty() {
+        limits.extend(beside(path, events.len() as u32).into_iter().flatten());
+    }
     let mut notes = read.lacks.clone();
     notes.extend(other_devices(snapshot, device));
     Recording {
@@ -48,12 +57,27 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         blocks,
         segments,
         failures,
-        moves: Vec::new(),
+        moves: happened.moves,
         passes: Vec::new(),
+        waits: happened.waits,
+        stale: happened.stale,
+        tags: tags(&read.tags),
+        limits,
         is_live: false,
         places,
         facts: Some(Facts(read)),
     }
+}
+
+/// What a sidecar tells of limits: one for the whole run, and the device's figures at the end.
+fn beside(path: &Path, end: u32) -> Option<Vec<LimitRow>> {
+    let sidecar = Sidecar::beside(path).ok()??;
+    let limit = sidecar.known().limit.unwrap_or(0);
+    let device = sidecar.device_total.zip(sidecar.device_free);
+    let (device_total, device_free) = device.unwrap_or_default();
+    let all_along = LimitRow { limit, ..LimitRow::default() };
+    let at_end = LimitRow { at: end, limit, device_free, device_total };
+    Some(vec![all_along, at_end])
 }
 
 fn with_history(
@@ -91,6 +115,8 @@ fn with_history(
             stream: life.stream,
             site,
             stack,
+            tag: origin.tag,
+            hold: Hold::Unknown,
         }
     });
     (events, blocks.collect())
@@ -113,6 +139,8 @@ fn at_dump(snapshot: &Snapshot, device: usize, places: &mut Places) -> Vec<Block
                 stream: segment.stream,
                 site,
                 stack,
+                tag: 0,
+                hold: Hold::Unknown,
             });
         }
     }
@@ -151,18 +179,21 @@ fn segments(snapshot: &Snapshot, device: usize, history: Option<&History>) -> Ve
     earlier
 }
 
-fn failures(snapshot: &Snapshot, history: Option<&History>, places: &mut Places) -> Vec<Failure> {
+/// The requests that failed.
+pub fn failures(
+    snapshot: &Snapshot,
+    history: Option<&History>,
+    places: &mut Places,
+) -> Vec<Failure> {
     let Some(history) = history else { return Vec::new() };
-    let entries = snapshot.device_traces.get(history.device).map(Vec::as_slice);
-    let entries = entries.unwrap_or_default();
-    let last_alloc = entries.iter().rposition(|entry| entry.action == Action::Alloc);
+    let fatal = history.fatal().map(|fatal| fatal.before_event);
     let failure = |attempt: &terrane_trace::snapshot::Attempt| Failure {
         at: attempt.before_event as u32,
         bytes: attempt.bytes,
         stream: attempt.stream,
         device_free: attempt.device_free,
         stack: places.of(snapshot, attempt.stack).1,
-        fatal: last_alloc.is_none_or(|last| attempt.entry > last),
+        fatal: fatal.is_some_and(|fatal| attempt.before_event >= fatal),
     };
     history.attempts.iter().map(failure).collect()
 }

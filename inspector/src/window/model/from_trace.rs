@@ -6,8 +6,9 @@ use terrane_trace::Op;
 use terrane_trace::model::{Pytorch, PytorchConfig, replay_each};
 use terrane_trace::recording::Recording as Read;
 
+use super::from_snapshot::failures;
 use super::{
-    Addresses, BlockRow, EventOp, EventRow, Facts, Lives, NEVER, Places, Recording, Series,
+    Addresses, BlockRow, EventOp, EventRow, Facts, Hold, Lives, NEVER, Places, Recording, Series,
 };
 
 /// Makes a recording; blocks lie where PyTorch's default rules would have put them. `progress`
@@ -30,17 +31,8 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
             Op::Alloc => {
                 let (address, bytes) = model.place_of(event.block).unwrap_or((0, event.bytes));
                 let size = format!("requests of {}", crate::units::bytes(event.bytes));
-                blocks.push(BlockRow {
-                    address,
-                    bytes,
-                    requested: event.bytes,
-                    born: moment,
-                    freed: NEVER,
-                    gone: NEVER,
-                    stream: event.stream,
-                    site: places.site(&size),
-                    stack: NEVER,
-                });
+                let site = places.site(&size);
+                blocks.push(block(event, (address, bytes), moment, site));
             }
             Op::FreeRequested => blocks[event.block as usize].freed = moment,
             Op::FreeCompleted => blocks[event.block as usize].gone = moment,
@@ -49,6 +41,7 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
             progress(step.event as u64);
         }
     });
+    let failures = failures(&read.snapshot, read.history(None), &mut places);
     places.seal();
     let events: Vec<EventRow> = trace.iter().map(row).collect();
     let segments = lives.finish();
@@ -69,12 +62,38 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
         events,
         blocks,
         segments,
-        failures: Vec::new(),
+        failures,
         moves: Vec::new(),
         passes: Vec::new(),
+        waits: Vec::new(),
+        stale: Vec::new(),
+        tags: Vec::new(),
+        limits: Vec::new(),
         is_live: false,
         places,
         facts: Some(Facts(read)),
+    }
+}
+
+/// The row of a block that was just handed out.
+fn block(
+    event: terrane_trace::Event,
+    (address, bytes): (u64, u64),
+    born: u32,
+    site: u32,
+) -> BlockRow {
+    BlockRow {
+        address,
+        bytes,
+        requested: event.bytes,
+        born,
+        freed: NEVER,
+        gone: NEVER,
+        stream: event.stream,
+        site,
+        stack: NEVER,
+        tag: 0,
+        hold: Hold::Unknown,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the views show: recorded facts, without pixels and without widgets.
 
 mod from_dump;
+mod from_own;
 mod from_snapshot;
 mod from_trace;
 mod lives;
@@ -43,12 +44,80 @@ pub enum Addresses {
 /// A live block that changed its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Events before it.
+    /// The first moment at which it is at its new place.
     pub at: u32,
+    /// The last moment at which it is at its old place.
+    pub before: u32,
     /// The block at its old place, an index into [`Recording::blocks`].
     pub from: u32,
     /// The block at its new place.
     pub to: u32,
+}
+
+/// A request that waited for the work of another stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitRow {
+    /// Events before it.
+    pub at: u32,
+    /// The stream that was waited for, an index into [`Recording::streams`].
+    pub behind: u32,
+    /// The stream that waited.
+    pub stream: u32,
+}
+
+/// An old mapping of pages that are mapped elsewhere: neither hole nor destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleRow {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// First moment at which it is stale.
+    pub born: u32,
+    /// First moment at which it is unmapped, or [`NEVER`].
+    pub gone: u32,
+}
+
+/// What is known about whether a block can be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// No pass of moves said so.
+    #[default]
+    Unknown,
+    /// It was moved, or nothing holds it.
+    Movable,
+    /// Why it was not moved, by the number of [`terrane_core::compact::Why`].
+    Refused(u8),
+}
+
+impl Hold {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unknown => "not known: no pass asked",
+            Self::Movable => "movable",
+            Self::Refused(why) => terrane_core::compact::Why::of_code(why)
+                .map_or("held, for a reason of another version", |why| why.text()),
+        }
+    }
+
+    /// A number for each.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Unknown => 0,
+            Self::Movable => 1,
+            Self::Refused(why) => 2 + u32::from(why),
+        }
+    }
+
+    /// What [`code`](Self::code) gave the number of.
+    pub fn of_code(code: u32) -> Self {
+        match code {
+            0 => Self::Unknown,
+            1 => Self::Movable,
+            code => Self::Refused(u8::try_from(code - 2).unwrap_or(u8::MAX)),
+        }
+    }
 }
 
 /// A block, from its making to its end. Moments count events: `born` is the number of events after
@@ -73,6 +142,10 @@ pub struct BlockRow {
     pub site: u32,
     /// Index into [`Places::stacks`], or [`NEVER`].
     pub stack: u32,
+    /// Index into [`Recording::tags`].
+    pub tag: u16,
+    /// Whether it can be moved.
+    pub hold: Hold,
 }
 
 impl BlockRow {
@@ -171,6 +244,27 @@ pub struct Failure {
     pub fatal: bool,
 }
 
+/// What the allocator could have, from a moment on. What is not known is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitRow {
+    /// The moment.
+    pub at: u32,
+    /// The most that it may reserve.
+    pub limit: u64,
+    /// Bytes of the device that are free.
+    pub device_free: u64,
+    /// Bytes of the device.
+    pub device_total: u64,
+}
+
+impl LimitRow {
+    /// Bytes of the device that neither this allocator reserves nor anybody has free.
+    pub fn untracked(&self, reserved: u64) -> Option<u64> {
+        let known = self.device_total > 0;
+        known.then(|| self.device_total.saturating_sub(self.device_free).saturating_sub(reserved))
+    }
+}
+
 /// Everything that a file tells.
 pub struct Recording {
     /// The file's name.
@@ -193,6 +287,14 @@ pub struct Recording {
     pub moves: Vec<Move>,
     /// What passes of compaction told about themselves.
     pub passes: Vec<PassNote>,
+    /// Requests that waited for other streams, in order.
+    pub waits: Vec<WaitRow>,
+    /// Old mappings of pages, in order of their making.
+    pub stale: Vec<StaleRow>,
+    /// Names of tags; the first is that of no tag.
+    pub tags: Vec<String>,
+    /// What limits there were, in order.
+    pub limits: Vec<LimitRow>,
     /// Whether it is a run that may go on.
     pub is_live: bool,
     /// Names of streams.
@@ -214,6 +316,11 @@ impl Facts {
     /// The snapshot; without contents where the file has none.
     pub fn snapshot(&self) -> &Snapshot {
         &self.0.snapshot
+    }
+
+    /// All that was read.
+    pub fn read(&self) -> &terrane_trace::recording::Recording {
+        &self.0
     }
 
     /// The history shown.
@@ -254,6 +361,10 @@ impl Recording {
             failures: Vec::new(),
             moves: Vec::new(),
             passes: Vec::new(),
+            waits: Vec::new(),
+            stale: Vec::new(),
+            tags: Vec::new(),
+            limits: Vec::new(),
             is_live: false,
             streams: vec!["stream 0".to_owned()],
             places: Places::of_sites(vec!["site".to_owned()]),
@@ -297,6 +408,20 @@ impl Recording {
     /// The site's name of a block.
     pub fn site(&self, block: &BlockRow) -> &str {
         self.places.sites.get(block.site as usize).map_or("", String::as_str)
+    }
+
+    /// The limits that hold at a moment.
+    pub fn limits_at(&self, at: u32) -> Option<&LimitRow> {
+        let after = self.limits.partition_point(|row| row.at <= at);
+        self.limits.get(after.checked_sub(1)?)
+    }
+
+    /// A tag's name.
+    pub fn tag(&self, tag: u16) -> &str {
+        match self.tags.get(usize::from(tag)) {
+            Some(name) if !name.is_empty() => name,
+            _ => "no tag",
+        }
     }
 
     /// A stream's name.

@@ -1,6 +1,11 @@
 //! The heap at one moment.
 
-use super::{BlockRow, NEVER, PoolKind, Recording, SegmentRow};
+use super::{Addresses, BlockRow, NEVER, PoolKind, Recording, SegmentRow, StaleRow};
+
+/// In our own files, spaces that are backed page by page lie from here on.
+const PAGED: u64 = 0x2_0000 << SPACE_SHIFT;
+/// Each space has so many addresses.
+const SPACE_SHIFT: u32 = 40;
 
 /// What a part of a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +16,10 @@ pub enum PartState {
     Pending,
     /// A hole.
     Free,
+    /// Addresses without memory; with a block, one that is paused.
+    Unbacked,
+    /// An old mapping of pages that are mapped elsewhere.
+    Stale,
 }
 
 /// A part of a segment.
@@ -33,6 +42,8 @@ pub struct Space {
     pub address: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Bytes of them that are backed.
+    pub backed: u64,
     /// Where it begins when all segments lie one behind the other.
     pub start: u64,
     /// Index into [`Recording::streams`].
@@ -54,7 +65,9 @@ pub struct Moment {
     pub spaces: Vec<Space>,
     /// Parts by address.
     pub parts: Vec<Part>,
-    /// Bytes of all segments.
+    /// Bytes of all segments one behind the other, with what is not backed.
+    pub extent: u64,
+    /// Bytes of all segments that are backed.
     pub reserved: u64,
     /// Bytes of live blocks after rounding.
     pub live: u64,
@@ -84,12 +97,24 @@ impl Moment {
         ranges.sort_unstable_by_key(|row| row.address);
         let mut build = Build { moment: Self { at, ..Self::default() }, blocks: &recording.blocks };
         let mut blocks = alive.into_iter().peekable();
-        for range in joined(&ranges) {
-            let strays = |number: &u32| recording.blocks[*number as usize].address < range.address;
+        let ranges = joined(&ranges);
+        let paged =
+            |range: &SegmentRow| recording.addresses == Addresses::Own && range.address >= PAGED;
+        let same = |a: &SegmentRow, b: &SegmentRow| {
+            paged(a) && a.address >> SPACE_SHIFT == b.address >> SPACE_SHIFT
+        };
+        for runs in ranges.chunk_by(same) {
+            let stale =
+                if paged(&runs[0]) { stale_in(recording, &runs[0], at) } else { Vec::new() };
+            let first = if paged(&runs[0]) { base(&runs[0]) } else { runs[0].address };
+            let strays = |number: &u32| recording.blocks[*number as usize].address < first;
             build.implied(std::iter::from_fn(|| blocks.next_if(strays)));
-            let end = range.address.saturating_add(range.bytes);
+            let ends = runs.iter().map(|run| (run.address, run.bytes));
+            let ends = ends.chain(stale.iter().map(|row| (row.address, row.bytes)));
+            let end = ends.map(|(at, bytes)| at.saturating_add(bytes)).max().unwrap_or(first);
             let within = |number: &u32| recording.blocks[*number as usize].address < end;
-            build.segment(&range, std::iter::from_fn(|| blocks.next_if(within)));
+            let mut inside = std::iter::from_fn(|| blocks.next_if(within)).peekable();
+            build.space((first, end), runs, &stale, &mut inside);
         }
         build.implied(blocks);
         build.moment
@@ -153,30 +178,110 @@ fn joined(ranges: &[SegmentRow]) -> Vec<SegmentRow> {
     all
 }
 
+/// The first address of a space that is backed page by page.
+fn base(range: &SegmentRow) -> u64 {
+    range.address >> SPACE_SHIFT << SPACE_SHIFT
+}
+
+/// The old mappings that stand in a space, by address.
+fn stale_in(recording: &Recording, range: &SegmentRow, at: u32) -> Vec<StaleRow> {
+    let space = range.address >> SPACE_SHIFT;
+    let there =
+        |row: &&StaleRow| row.address >> SPACE_SHIFT == space && row.born <= at && at < row.gone;
+    let mut stale: Vec<StaleRow> = recording.stale.iter().filter(there).copied().collect();
+    stale.sort_unstable_by_key(|row| row.address);
+    stale
+}
+
 struct Build<'a> {
     moment: Moment,
     blocks: &'a [BlockRow],
 }
 
+/// Blocks of a space that are still to come, by address.
+type Inside<'a> = std::iter::Peekable<&'a mut dyn Iterator<Item = u32>>;
+
 impl Build<'_> {
-    fn segment(&mut self, range: &SegmentRow, blocks: impl Iterator<Item = u32>) {
-        let start = self.moment.reserved;
-        let first = self.moment.parts.len();
+    /// A space from its first to its last address: runs that are backed, and what lies between.
+    fn space(
+        &mut self,
+        (from, end): (u64, u64),
+        runs: &[SegmentRow],
+        stale: &[StaleRow],
+        blocks: &mut dyn Iterator<Item = u32>,
+    ) {
+        let (start, first) = (self.moment.extent, self.moment.parts.len());
+        let mut blocks: Inside<'_> = blocks.peekable();
+        let shift = start.wrapping_sub(from);
+        let mut at = from;
+        for run in runs {
+            self.gap(shift, (at, run.address), stale, &mut blocks);
+            self.run(shift, run, &mut blocks);
+            at = run.address.saturating_add(run.bytes);
+        }
+        self.gap(shift, (at, end), stale, &mut blocks);
+        let backed = runs.iter().map(|run| run.bytes).sum();
+        let whole = SegmentRow { address: from, bytes: end - from, ..runs[0] };
+        self.close(&whole, backed, start, first, false);
+    }
+    /// A stretch that is backed: blocks and holes. `shift` leads from addresses to places.
+    fn run(&mut self, shift: u64, range: &SegmentRow, blocks: &mut Inside<'_>) {
+        let all = self.blocks;
+        let end = range.address.saturating_add(range.bytes);
         let mut at = range.address;
-        for number in blocks {
-            let block = self.blocks[number as usize];
+        while let Some(number) = blocks.next_if(|number| all[*number as usize].address < end) {
+            let block = all[number as usize];
             // What contradicts itself (blocks that overlap) is cut, not trusted.
             let from = block.address.max(at);
-            let to = (block.address + block.bytes).min(range.address + range.bytes);
+            let to = block.address.saturating_add(block.bytes).min(end);
             if from >= to {
                 continue;
             }
-            self.hole(start + (at - range.address), from - at);
-            self.block(start + (from - range.address), to - from, number);
+            self.hole(at.wrapping_add(shift), from - at);
+            self.block(from.wrapping_add(shift), to - from, number);
             at = to;
         }
-        self.hole(start + (at - range.address), range.address + range.bytes - at);
-        self.close(range, start, first, false);
+        self.hole(at.wrapping_add(shift), end - at);
+    }
+
+    /// A stretch that is not backed: nothing, old mappings, and blocks that are paused.
+    fn gap(
+        &mut self,
+        shift: u64,
+        (mut at, end): (u64, u64),
+        stale: &[StaleRow],
+        blocks: &mut Inside<'_>,
+    ) {
+        let all = self.blocks;
+        let mut old = stale[stale.partition_point(|row| row.address < at)..].iter().peekable();
+        let mut part = |start: u64, end: u64, block, state| {
+            if start < end {
+                let (start, bytes) = (start.wrapping_add(shift), end - start);
+                self.moment.parts.push(Part { start, bytes, block, state });
+            }
+        };
+        while at < end {
+            let block = blocks.peek().copied().filter(|number| all[*number as usize].address < end);
+            let of_block = block.map_or(end, |number| all[number as usize].address);
+            let of_stale = old.peek().map_or(end, |row| row.address).min(end);
+            let (from, bytes, number, state) = match (block, old.peek()) {
+                (Some(number), _) if of_block <= of_stale => {
+                    _ = blocks.next();
+                    (of_block, all[number as usize].bytes, number, PartState::Unbacked)
+                }
+                (_, Some(row)) if of_stale < end => {
+                    let bytes = row.bytes;
+                    _ = old.next();
+                    (of_stale, bytes, NEVER, PartState::Stale)
+                }
+                _ => break,
+            };
+            let (from, to) = (from.max(at), from.saturating_add(bytes).min(end));
+            part(at, from, NEVER, PartState::Unbacked);
+            part(from, to, number, state);
+            at = at.max(from).max(to);
+        }
+        part(at, end, NEVER, PartState::Unbacked);
     }
 
     /// Blocks in no segment that the file knows: a segment of their own for each run of them.
@@ -187,7 +292,7 @@ impl Build<'_> {
             let touches = run.is_some_and(|(row, ..)| row.address + row.bytes == block.address);
             if !touches {
                 if let Some((row, start, first)) = run.take() {
-                    self.close(&row, start, first, true);
+                    self.close(&row, row.bytes, start, first, true);
                 }
                 let row = SegmentRow {
                     address: block.address,
@@ -197,7 +302,7 @@ impl Build<'_> {
                     stream: block.stream,
                     pool: PoolKind::Unknown,
                 };
-                run = Some((row, self.moment.reserved, self.moment.parts.len()));
+                run = Some((row, self.moment.extent, self.moment.parts.len()));
             }
             if let Some((row, start, _)) = &mut run {
                 let at = *start + row.bytes;
@@ -206,16 +311,18 @@ impl Build<'_> {
             }
         }
         if let Some((row, start, first)) = run {
-            self.close(&row, start, first, true);
+            self.close(&row, row.bytes, start, first, true);
         }
     }
 
-    fn close(&mut self, range: &SegmentRow, start: u64, first: usize, implied: bool) {
+    fn close(&mut self, range: &SegmentRow, backed: u64, start: u64, first: usize, implied: bool) {
         let moment = &mut self.moment;
-        moment.reserved += range.bytes;
+        moment.reserved += backed;
+        moment.extent += range.bytes;
         moment.spaces.push(Space {
             address: range.address,
             bytes: range.bytes,
+            backed,
             start,
             stream: range.stream,
             pool: range.pool,

@@ -40,7 +40,7 @@ pub struct PassNote {
     pub text: String,
 }
 
-/// Events that a move takes in a recording: it is at its new place, and gone from its old one.
+/// Moves with at most so many events between them are one pass.
 const EVENTS: u32 = 3;
 
 impl Recording {
@@ -50,7 +50,7 @@ impl Recording {
         for one in &self.moves {
             match passes.last_mut() {
                 Some(pass) if one.at <= pass.end + EVENTS => pass.end = one.at,
-                _ => passes.push(one.at.saturating_sub(EVENTS)..one.at),
+                _ => passes.push(one.before..one.at),
             }
         }
         passes
@@ -105,7 +105,7 @@ pub fn largest_hole_after(before: &Moment, moves: &[Shift]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::model::{BlockRow, NEVER, PoolKind, SegmentRow};
+    use crate::window::model::{BlockRow, Hold, NEVER, PoolKind, SegmentRow};
 
     fn recording(blocks: &[(u64, u64)]) -> Recording {
         let block = |(address, bytes): &(u64, u64)| BlockRow {
@@ -118,6 +118,8 @@ mod tests {
             stream: 0,
             site: 0,
             stack: NEVER,
+            tag: 0,
+            hold: Hold::Unknown,
         };
         let segment = SegmentRow {
             address: 1000,

@@ -2,7 +2,7 @@
 
 use terrane_core::compact::{Goal, Limits, Part, PoolView, SegmentView, What, Why, plan};
 
-use super::{Moment, NEVER, PartState, Refusal, Shift};
+use super::{Moment, PartState, Refusal, Shift};
 
 /// What a plan is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,8 @@ pub fn plan_for(moment: &Moment, aim: Aim) -> Planned {
     };
     let segment = |(number, space): (u32, &super::moment::Space)| {
         let taken = moment.parts[space.parts.clone()].iter();
-        let taken = taken.filter(|part| part.block != NEVER).map(|p| part(p, space.start));
+        let taken =
+            taken.filter(|part| part.state != PartState::Free).map(|p| part(p, space.start));
         SegmentView::new(number, space.bytes, taken.collect())
     };
     let view = PoolView { segments: (0..).zip(&moment.spaces).map(segment).collect() };
@@ -100,7 +101,9 @@ fn refused(moment: &Moment) -> Vec<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::model::{BlockRow, PoolKind, Recording, SegmentRow, largest_hole_after};
+    use crate::window::model::{
+        BlockRow, Hold, NEVER, PoolKind, Recording, SegmentRow, largest_hole_after,
+    };
 
     #[test]
     fn a_plan_makes_the_room_that_was_asked_for() {
@@ -114,6 +117,8 @@ mod tests {
             stream: 0,
             site: 0,
             stack: NEVER,
+            tag: 0,
+            hold: Hold::Unknown,
         };
         // Every second page of 16 is taken: 32 KiB are free, no two neighbours.
         let blocks = (0..8).map(|n| block(n * 8192)).collect();

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::{
-    Addresses, BlockRow, EventOp, EventRow, Move, NEVER, PassNote, Places, PoolKind, Recording,
-    SegmentRow, Series,
+    Addresses, BlockRow, EventOp, EventRow, Hold, Move, NEVER, PassNote, Places, PoolKind,
+    Recording, SegmentRow, Series,
 };
 use crate::source::Watched;
 
@@ -26,6 +26,9 @@ pub struct Watch {
     spaces: HashMap<u64, (u32, u64)>,
     looks: u64,
 }
+
+/// Events that a move takes here: it is at its new place, and gone from its old one.
+const EVENTS: u32 = 3;
 
 /// Segments are shown this far apart: they have numbers, not addresses that can be compared.
 const APART: u64 = 1 << 40;
@@ -99,7 +102,8 @@ impl Watch {
             // It moved: a new row takes over, and the old one ends.
             let new = self.add(time_us, seen, address);
             self.end(time_us, old);
-            self.moves.push(Move { at: self.events.len() as u32, from: old, to: new });
+            let at = self.events.len() as u32;
+            self.moves.push(Move { at, before: at.saturating_sub(EVENTS), from: old, to: new });
             self.live.insert(seen.handle, (new, self.looks));
             return;
         }
@@ -121,6 +125,8 @@ impl Watch {
             stream: seen.stream,
             site,
             stack: NEVER,
+            tag: 0,
+            hold: Hold::Unknown,
         });
         number
     }
@@ -170,6 +176,10 @@ impl Watch {
             failures: Vec::new(),
             moves: self.moves.clone(),
             passes: self.passes.clone(),
+            waits: Vec::new(),
+            stale: Vec::new(),
+            tags: Vec::new(),
+            limits: Vec::new(),
             is_live: true,
             streams: (0..self.streams.max(1)).map(|stream| format!("stream {stream}")).collect(),
             places: Places::of_sites(self.sites.sites.clone()),

@@ -20,6 +20,10 @@ pub enum Pattern {
     Hatch = 1,
     /// Broad stripes falling to the right.
     Stripes = 2,
+    /// Thin lines both ways.
+    Cross = 3,
+    /// Dots.
+    Dots = 4,
 }
 
 /// A filled rectangle; 32 bytes, as the shader reads it.
@@ -83,12 +87,12 @@ impl Cells {
 pub struct Surface {
     /// The format of a wgpu target; without one everything is a mesh.
     pub format: Option<wgpu::TextureFormat>,
-    patterns: Option<[TextureHandle; 2]>,
+    patterns: Option<[TextureHandle; 4]>,
 }
 
 /// From so many cells on they go to the GPU as instances.
 const INSTANCED_FROM: usize = 3000;
-/// Pixels after which both patterns repeat.
+/// Pixels after which all patterns repeat.
 const TILE: usize = 72;
 
 impl Surface {
@@ -112,7 +116,7 @@ impl Surface {
         painter.add(solid);
         let scale = painter.ctx().pixels_per_point() / TILE as f32;
         let textures = self.patterns.get_or_insert_with(|| pattern_textures(painter.ctx()));
-        for (texture, pattern) in textures.iter().zip([Pattern::Hatch, Pattern::Stripes]) {
+        for (texture, pattern) in textures.iter().zip(PATTERNS) {
             let mut mesh = Mesh::with_texture(texture.id());
             for cell in cells.all.iter().filter(|cell| cell.pattern == pattern as u32) {
                 let at = cell.bounds();
@@ -136,11 +140,16 @@ fn is_line(pattern: Pattern, x: usize, y: usize) -> bool {
         Pattern::Solid => false,
         Pattern::Hatch => (x + y).is_multiple_of(6),
         Pattern::Stripes => (x + TILE - y % TILE) % 9 < 4,
+        Pattern::Cross => (x + y).is_multiple_of(8) || (x + TILE - y % TILE).is_multiple_of(8),
+        Pattern::Dots => x % 6 < 2 && y % 6 < 2,
     }
 }
 
-fn pattern_textures(ctx: &egui::Context) -> [TextureHandle; 2] {
-    [("hatch", Pattern::Hatch), ("stripes", Pattern::Stripes)].map(|(name, pattern)| {
+/// All that are more than a colour.
+const PATTERNS: [Pattern; 4] = [Pattern::Hatch, Pattern::Stripes, Pattern::Cross, Pattern::Dots];
+
+fn pattern_textures(ctx: &egui::Context) -> [TextureHandle; 4] {
+    PATTERNS.map(|pattern| {
         let pixel = |at: usize| {
             let lit = is_line(pattern, at % TILE, at / TILE);
             if lit { Color32::WHITE } else { Color32::TRANSPARENT }
@@ -149,6 +158,6 @@ fn pattern_textures(ctx: &egui::Context) -> [TextureHandle; 2] {
         let image = egui::ColorImage::new([TILE, TILE], pixels);
         let options =
             TextureOptions { wrap_mode: egui::TextureWrapMode::Repeat, ..TextureOptions::NEAREST };
-        ctx.load_texture(name, image, options)
+        ctx.load_texture(format!("{pattern:?}"), image, options)
     })
 }

@@ -39,7 +39,10 @@ fn pixel(cell: Corner) -> @location(0) vec4f {
     let at = vec2u(cell.at.xy);
     var color = cell.fill;
     if cell.kind == 1u && (at.x + at.y) % 6u == 0u { color = cell.line; }
-    if cell.kind == 2u && (at.x + 72u - at.y % 72u) % 9u < 4u { color = cell.line; }
+    let falling = at.x + 72u - at.y % 72u;
+    if cell.kind == 2u && falling % 9u < 4u { color = cell.line; }
+    if cell.kind == 3u && ((at.x + at.y) % 8u == 0u || falling % 8u == 0u) { color = cell.line; }
+    if cell.kind == 4u && at.x % 6u < 2u && at.y % 6u < 2u { color = cell.line; }
     return unpack4x8unorm(color);
 }
 ";

@@ -1,12 +1,15 @@
 //! The window without a screen: what it says to those who do not see, what keys and the pointer do,
 //! and that every view is a picture in both themes.
 
+mod attached;
 mod keys;
+mod own;
 mod pictures;
 mod scale;
 mod states;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egui_kittest::Harness;
 

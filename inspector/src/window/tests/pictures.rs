@@ -20,7 +20,7 @@ const PAGES: [(View, &str, &str); 16] = [
     (View::Flame, OOM, "Call stacks of live memory"),
     (View::Diff, OOM, "Take this moment"),
     (View::Leaks, LEAK, "It leaks: a line keeps as much more at every step"),
-    (View::Explain, OOM, "There was room for 696 MiB, in pieces too small: fragmentation"),
+    (View::Explain, OOM, "What would have helped"),
     (View::Whatif, OOM, "pytorch-expandable"),
     (View::Budget, OOM, "limit at most"),
     (View::Details, OOM, "failed requests"),

@@ -7,7 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 use crate::window::model::{
-    Addresses, BlockRow, EventOp, EventRow, NEVER, Places, PoolKind, Recording, SegmentRow, Series,
+    Addresses, BlockRow, EventOp, EventRow, Hold, NEVER, Places, PoolKind, Recording, SegmentRow,
+    Series,
 };
 
 const LIVE: u64 = 1_000_000;
@@ -43,6 +44,8 @@ fn recording() -> Recording {
             stream,
             site,
             stack: NEVER,
+            tag: 0,
+            hold: Hold::Unknown,
         };
         blocks.push(row);
     };
@@ -70,6 +73,10 @@ fn recording() -> Recording {
         failures: Vec::new(),
         moves: Vec::new(),
         passes: Vec::new(),
+        waits: Vec::new(),
+        stale: Vec::new(),
+        tags: Vec::new(),
+        limits: Vec::new(),
         is_live: false,
         streams: (0..4).map(|n| format!("stream {n}")).collect(),
         places: Places::of_sites(sites),

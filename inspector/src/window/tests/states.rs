@@ -53,6 +53,46 @@ fn every_view_has_a_page_for_a_file_without_history() {
     }
 }
 
+/// A log of RMM in which a request failed, though more was live before.
+fn failed_log() -> String {
+    let mut text = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
+    let rows = ["allocate,0x1,734003200", "free,0x1,734003200", "allocate,0x2,67108864"];
+    for (second, row) in rows.iter().chain(&["allocate failure,(nil),536870912"]).enumerate() {
+        text += &format!("1,01:00:0{second}.5,{row},0\n");
+    }
+    text
+}
+
+#[test]
+fn a_log_is_explained_by_the_verdict_and_the_remedies_of_the_command() {
+    use crate::commands::failure::Failure;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("rmm.csv");
+    std::fs::write(&log, failed_log()).unwrap();
+    let recording = open(&log, &Progress::default()).unwrap();
+    assert_eq!(recording.failures.len(), 1);
+    let facts = recording.facts.as_ref().unwrap();
+    let history = facts.history().unwrap();
+    let known = terrane_trace::diagnose::Known::default();
+    let found = Failure::of(facts.read(), history, known).unwrap().unwrap();
+    let verdict = found.verdict();
+    let mut said = vec![verdict.split_once(": ").unwrap().1[1..].to_owned()];
+    said.extend(found.numbers().into_iter().map(|(_, _, meaning)| meaning));
+    said.extend(found.served_by().iter().map(|served| served.model.clone()));
+    assert!(said.len() > 4, "{said:?}");
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording);
+    inspector.show_only(Some(View::Explain));
+    let mut harness = harness(inspector, true, false);
+    settled(&mut harness);
+    for words in said {
+        assert!(harness.query_all_by_label_contains(&words).count() > 0, "{words}");
+    }
+    harness.get_by_label("Show the moment").click();
+    harness.run_steps(3);
+    assert_eq!(harness.state_mut().document().unwrap().sight.at, 4);
+}
+
 #[test]
 fn small_windows_and_large_text_lose_nothing() {
     for (size, scale) in [([460.0, 320.0], 1.0), ([900.0, 600.0], 3.0), ([3000.0, 1500.0], 0.5)] {
@@ -66,17 +106,18 @@ fn small_windows_and_large_text_lose_nothing() {
 
 #[test]
 fn compaction_in_a_run_is_seen_as_moves_with_what_was_refused() {
-    use crate::source::{Watched, Wish, watch_demo};
+    use crate::source::{BUILT_IN, Watched, Watching, Wish, built_in, watch};
     use crate::window::model::{Moment, Watch};
-    let mut watch = Watch::new("demo");
+    let mut seen = Watch::new("demo");
     let mut looks = 0;
-    let outcome = watch_demo("sim:slabs", 60, &mut |look: Watched| {
-        watch.look(&look);
+    let how = Watching { device: "sim:slabs", looks: 60, compacts: true };
+    let outcome = watch(&built_in().unwrap(), BUILT_IN, &how, &mut |look: Watched| {
+        seen.look(&look);
         looks += 1;
         Wish { go_on: looks < 45, compact: look.pass.is_none() && looks % 8 == 0 }
     });
     outcome.unwrap();
-    let recording = watch.recording();
+    let recording = seen.recording();
     assert!(!recording.passes.is_empty());
     assert!(!recording.moves.is_empty(), "{:?}", recording.passes);
     let ranges = recording.move_ranges();

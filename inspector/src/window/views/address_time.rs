@@ -13,7 +13,7 @@ use crate::window::document::Selected;
 use crate::window::job::Job;
 use crate::window::layout::{AddressTime, Classes, Coloring, Focus, Order, TimeScale};
 use crate::window::model::{Moment, Recording};
-use crate::window::paint::Cells;
+use crate::window::paint::{Cells, Pattern};
 use crate::window::view::View;
 
 /// What was worked out for the last frame, and for what.
@@ -67,11 +67,19 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let keys = stage.document.panels.address.colors.as_ref().map(|(_, classes)| {
         let mut keys = classes.legend(&stage.look, &Moment::default());
         keys.retain(|key| key.2 != "free");
+        if !recording.moves.is_empty() {
+            let ink = (stage.look.select, stage.look.select);
+            keys.push((ink, Pattern::Solid, "moved, to the dot".to_owned()));
+        }
         keys
     });
     legend(ui, stage, &keys.unwrap_or_default());
+    let moves = match recording.moves.len() as u64 {
+        0 => String::new(),
+        moves => format!(", {}", crate::text::counted(moves, "move", "moves")),
+    };
     let name = format!(
-        "Address against time: {} blocks over {} events",
+        "Address against time: {} blocks over {} events{moves}",
         units::count(recording.blocks.len() as u64),
         units::count(recording.events.len() as u64)
     );
@@ -122,6 +130,7 @@ fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, order: &Order) {
     address_axis(&painter, &chart, stage);
     time_axis(&painter, &look, &chart.time, area);
     cells(stage, &painter.with_clip_rect(area), &chart);
+    jumps(&painter.with_clip_rect(area), &chart, stage.look.select);
     point(stage, canvas, &painter.with_clip_rect(area), &chart);
     now(ui, stage, canvas, &chart.time, area);
 }
@@ -180,6 +189,32 @@ fn cells(stage: &mut Stage<'_>, painter: &egui::Painter, chart: &AddressTime<'_>
     }
     if let Some((_, cells, _)) = &stage.document.panels.address.drawn {
         stage.surface.draw(painter, 30, cells);
+    }
+}
+
+/// Moves that are drawn at most; where more are in sight, every so many is.
+const JUMPS: usize = 1500;
+
+/// A line from the old place of every block that moved to its new one.
+fn jumps(painter: &egui::Painter, chart: &AddressTime<'_>, ink: egui::Color32) {
+    let recording = chart.time.recording;
+    let (from, to) =
+        (chart.time.moment_at(chart.area.left()), chart.time.moment_at(chart.area.right()));
+    let moves = &recording.moves;
+    let first = moves.partition_point(|one| one.at < from);
+    let after = moves.partition_point(|one| one.at <= to);
+    let every = (after - first).div_ceil(JUMPS).max(1);
+    for one in moves[first..after].iter().step_by(every) {
+        let y = |number: u32| {
+            let block = recording.blocks.get(number as usize)?;
+            let start = chart.order.start(block.address)?;
+            Some(chart.y_of(start as f64 + block.bytes as f64 / 2.0))
+        };
+        if let (Some(old), Some(new)) = (y(one.from), y(one.to)) {
+            let x = chart.time.x_of(one.at);
+            painter.vline(x, old.min(new)..=old.max(new), Stroke::new(1.0, ink));
+            painter.circle_filled(pos2(x, new), 2.5, ink);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use egui::{Align2, FontId, Rect, RichText, Role, ScrollArea, Sense, Ui, WidgetIn
 
 use super::{Stage, legend};
 use crate::units;
+use crate::window::model::LimitRow;
 use crate::window::paint::{Cell, Cells, Pattern};
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
@@ -13,7 +14,8 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
         moment(ui, stage);
         ui.add_space(10.0);
-        limits(ui, stage);
+        limit(ui, stage);
+        super::limits::headroom(ui, stage);
         ui.add_space(10.0);
         process(ui, stage);
     });
@@ -64,32 +66,43 @@ fn moment(ui: &mut Ui, stage: &mut Stage<'_>) {
     legend(ui, stage, &keys);
 }
 
-fn limits(ui: &mut Ui, stage: &mut Stage<'_>) {
+fn limit(ui: &mut Ui, stage: &mut Stage<'_>) {
     ui.label(RichText::new("Limit").strong());
-    let Some(failure) = stage.document.recording.failures.last() else {
+    let recording = Arc::clone(&stage.document.recording);
+    let reserved = stage.document.moment.reserved;
+    let told = recording.limits_at(stage.document.sight.at).copied().unwrap_or_default();
+    let failure = recording.failures.last();
+    if failure.is_none() && told == LimitRow::default() {
         ui.weak("The file names no limit, and no request failed, so none can be inferred.");
         return;
-    };
-    let device_free = failure.device_free;
-    let reserved = stage.document.moment.reserved;
-    let known = stage.document.panels.explain.known().map(|found| found.limit);
+    }
+    let inferred = stage.document.panels.explain.limit();
     egui::Grid::new("limits").num_columns(2).spacing([14.0, 3.0]).show(ui, |ui| {
         let mut row = |what: &str, bytes: u64| {
             ui.weak(what);
             ui.label(units::bytes(bytes)).on_hover_text(format!("{} bytes", units::count(bytes)));
             ui.end_row();
         };
-        if let Some(limit) = known {
+        if told.limit > 0 {
+            row("limit", told.limit);
+            row("headroom", told.limit.saturating_sub(reserved));
+        } else if let Some(Some(limit)) = inferred {
             row("limit at least", limit.at_least);
             if let Some(most) = limit.at_most {
                 row("limit at most", most);
                 row("headroom at most", most.saturating_sub(reserved));
             }
         }
-        row("driver's free memory at the last failure", device_free);
+        if let Some(failure) = failure {
+            row("driver's free memory at the last failure", failure.device_free);
+        }
         row("reserved now", reserved);
+        if told.device_total > 0 {
+            row("the device has", told.device_total);
+            row("free on the device", told.device_free);
+        }
     });
-    if known.is_none() {
+    if failure.is_some() && inferred.is_none() {
         ui.weak("inferring the limit from the failed requests…");
         ui.request_repaint_after(std::time::Duration::from_millis(100));
     }
@@ -97,7 +110,18 @@ fn limits(ui: &mut Ui, stage: &mut Stage<'_>) {
 
 fn process(ui: &mut Ui, stage: &mut Stage<'_>) {
     ui.label(RichText::new("Not tracked").strong());
-    let text = if stage.document.recording.failures.is_empty() {
+    let recording = &stage.document.recording;
+    let told = recording.limits_at(stage.document.sight.at).copied().unwrap_or_default();
+    if let Some(others) = told.untracked(stage.document.moment.reserved) {
+        let text = format!(
+            "{} of the device are neither reserved here nor free: other processes, the driver, or \
+             libraries hold them.",
+            units::bytes(others)
+        );
+        ui.label(text).on_hover_text(format!("{} bytes", units::count(others)));
+        return;
+    }
+    let text = if recording.failures.is_empty() {
         "What the device and other processes hold is not in this file."
     } else {
         "Memory of the device that is neither reserved here nor free belongs to other processes, \

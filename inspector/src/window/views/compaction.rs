@@ -287,7 +287,7 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let canvas = Canvas::new(ui, stage, View::Compaction, &name);
     let scale = ui.pixels_per_point();
     let area = canvas.rect.shrink(4.0);
-    let total = pass.before.reserved;
+    let total = pass.before.extent;
     let panel = &mut stage.document.panels.compaction;
     if canvas.fit {
         panel.camera = None;

@@ -153,6 +153,7 @@ fn range(ui: &mut Ui, stage: &mut Stage<'_>, address: u64, bytes: u64) {
     for part in inside {
         match part.state {
             PartState::Free => free += part.bytes,
+            PartState::Unbacked | PartState::Stale => {}
             _ => live += part.bytes,
         }
         blocks += u64::from(part.block != NEVER);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use egui::{RichText, ScrollArea, Ui};
-use terrane_trace::diagnose::{Class, Explanation, Known, explain};
+use terrane_trace::diagnose::{Explanation, Limit, Remedy, Served, Sidecar, Sites};
 
 use super::{Stage, empty, waiting};
+use crate::commands::explain::quoted;
+use crate::commands::failure::Failure;
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::job::Job;
@@ -15,7 +17,7 @@ use crate::window::view::View;
 /// The explanation, once it is there.
 #[derive(Default)]
 pub struct ExplainPanel {
-    job: Job<Result<Option<Explanation>, String>>,
+    job: Job<Result<Option<Arc<Failure>>, String>>,
 }
 
 impl ExplainPanel {
@@ -25,9 +27,14 @@ impl ExplainPanel {
         self.job.is_running()
     }
 
-    /// The explanation, if it has been worked out.
-    pub fn known(&mut self) -> Option<&Explanation> {
-        self.job.poll()?.as_ref().ok()?.as_ref()
+    /// The limit that was inferred, once that has been worked out; inside, `None` where the file
+    /// allows no inference.
+    pub fn limit(&mut self) -> Option<Option<Limit>> {
+        let found = self.job.poll()?.as_ref().ok().and_then(|found| found.as_deref());
+        Some(match found {
+            Some(Failure::Pytorch(found)) => Some(found.explanation.limit),
+            _ => None,
+        })
     }
 }
 
@@ -36,7 +43,7 @@ pub fn ask(ui: &Ui, stage: &mut Stage<'_>) {
     let panel = &mut stage.document.panels.explain;
     if panel.job.is_idle() && !stage.document.recording.failures.is_empty() {
         let work = Arc::clone(&stage.document.recording);
-        panel.job = Job::start(ui.ctx(), move || work_out(&work));
+        panel.job = Job::start(ui.ctx(), move || Ok(work_out(&work)?.map(Arc::new)));
     }
 }
 
@@ -65,33 +72,49 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     }
 }
 
-fn work_out(recording: &Recording) -> Result<Option<Explanation>, String> {
+/// The same as the command `explain` finds.
+fn work_out(recording: &Recording) -> Result<Option<Failure>, String> {
     let Some(facts) = &recording.facts else { return Ok(None) };
     let Some(history) = facts.history() else { return Ok(None) };
-    explain(facts.snapshot(), history, Known::default()).map_err(|reason| reason.to_string())
+    let sidecar = Sidecar::beside(&recording.path)?;
+    let known = sidecar.as_ref().map(Sidecar::known).unwrap_or_default();
+    let found = Failure::of(facts.read(), history, known)?;
+    Ok(found.map(|found| found.with_remedies(history)))
 }
 
-fn verdict(found: &Explanation) -> String {
-    let asked = units::bytes(found.chain.asked);
-    match found.class {
-        Class::Capacity => format!(
-            "{} too little: live blocks and the request for {asked} exceed the limit",
-            units::bytes(found.short_bytes)
-        ),
-        Class::Fragmentation => {
-            format!("There was room for {asked}, in pieces too small: fragmentation")
-        }
-        Class::Pending => format!("{asked} was there, behind work of other streams"),
-        Class::OtherStream => format!("A free block of {asked} was there, on another stream"),
-        Class::UserLimit => format!("{asked} is more than the limit that the process set itself"),
-        Class::OtherProcess => "Other processes hold what is missing".to_owned(),
-        Class::AbsurdRequest => format!("{asked} is more than the device has"),
+fn page(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
+    let verdict = found.verdict();
+    let (class, why) = verdict.split_once(": ").unwrap_or(("", &verdict));
+    ui.label(RichText::new(class).heading().color(stage.look.alarm));
+    let mut letters = why.chars();
+    let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+    ui.label(first.chain(letters).collect::<String>());
+    ui.add_space(4.0);
+    if let Failure::Pytorch(found) = found {
+        circumstances(ui, &found.explanation);
+    }
+    places(ui, stage, found);
+    ui.add_space(6.0);
+    ui.label(RichText::new("The numbers").strong());
+    if let Failure::Pytorch(found) = found {
+        chain(ui, &found.explanation);
+    }
+    for (what, bytes, meaning) in found.numbers() {
+        figure(ui, what, bytes, &meaning);
+    }
+    if let Some(cut) = found.to_cut() {
+        holders(ui, cut);
+    }
+    ui.add_space(8.0);
+    ui.label(RichText::new("What would have helped").strong());
+    match found {
+        Failure::Pytorch(found) => remedies(ui, &found.explanation, &stage.document.recording),
+        found => served_by(ui, found, &stage.document.recording),
     }
 }
 
-fn page(ui: &mut Ui, stage: &mut Stage<'_>, found: &Explanation) {
-    ui.label(RichText::new(verdict(found)).heading().color(stage.look.alarm));
-    ui.add_space(4.0);
+/// What is known of the request beside the numbers.
+fn circumstances(ui: &mut Ui, found: &Explanation) {
     if let Some(site) = &found.fault.site {
         ui.weak("asked for by");
         ui.label(RichText::new(short_site(site)).monospace()).on_hover_text(site);
@@ -104,30 +127,42 @@ fn page(ui: &mut Ui, stage: &mut Stage<'_>, found: &Explanation) {
     if !found.exact {
         ui.weak("The replay differs from the recorded run: the numbers are estimates.");
     }
+}
+
+/// Ways from the verdict to its places in the map.
+fn places(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
+    let last = stage.document.recording.failures.len().saturating_sub(1) as u32;
     ui.horizontal_wrapped(|ui| {
         if ui.button("Show the moment").clicked() {
-            let last = stage.document.recording.failures.len().saturating_sub(1);
-            stage.document.go_to_failure(last as u32);
+            stage.document.go_to_failure(last);
         }
-        if let Some(window) = found.chain.window {
-            let tip = "the stretch that would hold the request if its live blocks were elsewhere";
-            if ui.button("Show the cheapest stretch").on_hover_text(tip).clicked() {
-                let last = stage.document.recording.failures.len().saturating_sub(1);
-                stage.document.go_to_failure(last as u32);
-                let range = Selected::Range(window.address, found.chain.rounded);
-                stage.document.sight.selected = Some(range);
-                stage.commands.push(crate::window::commands::Command::ZoomToSelection);
-            }
+        let Failure::Pytorch(found) = found else { return };
+        let chain = &found.explanation.chain;
+        let Some(window) = chain.window else { return };
+        let tip = "the stretch that would hold the request if its live blocks were elsewhere";
+        if ui.button("Show the cheapest stretch").on_hover_text(tip).clicked() {
+            stage.document.go_to_failure(last);
+            let range = Selected::Range(window.address, chain.rounded);
+            stage.document.sight.selected = Some(range);
+            stage.commands.push(crate::window::commands::Command::ZoomToSelection);
         }
     });
-    ui.add_space(6.0);
-    chain(ui, found);
-    remedies(ui, found);
+}
+
+/// Sites that are shown of those that held the memory.
+const HOLDERS: usize = 8;
+
+fn holders(ui: &mut Ui, cut: &Sites) {
+    ui.add_space(8.0);
+    ui.label(RichText::new("Who held the memory").strong());
+    for row in cut.rows.iter().take(HOLDERS) {
+        let blocks = crate::text::counted(row.blocks, "block", "blocks");
+        figure(ui, &blocks, row.bytes, &row.site);
+    }
 }
 
 fn chain(ui: &mut Ui, found: &Explanation) {
     let chain = &found.chain;
-    ui.label(RichText::new("The numbers").strong());
     let mut row = |what: &str, bytes: u64, meaning: &str| figure(ui, what, bytes, meaning);
     row("asked for", chain.asked, "by the program");
     row("segment", chain.segment_bytes, "that would have been made for it");
@@ -170,9 +205,7 @@ fn figure(ui: &mut Ui, what: &str, bytes: u64, meaning: &str) {
     });
 }
 
-fn remedies(ui: &mut Ui, found: &Explanation) {
-    ui.add_space(8.0);
-    ui.label(RichText::new("What would have helped").strong());
+fn remedies(ui: &mut Ui, found: &Explanation, recording: &Recording) {
     if found.remedies.is_empty() {
         ui.weak(
             "No setting serves the request in a replay under this limit: hold less, or \
@@ -181,14 +214,37 @@ fn remedies(ui: &mut Ui, found: &Explanation) {
         return;
     }
     ui.weak("Each was replayed; the program is taken to make the same requests.");
-    for remedy in &found.remedies {
-        ui.horizontal_wrapped(|ui| {
-            ui.label(RichText::new(&remedy.conf).monospace());
-            let peak = units::bytes(remedy.peak_reserved);
-            ui.weak(format!("reserves at most {peak}, {} retries", units::count(remedy.retries)));
-            if ui.small_button("Copy command").on_hover_text(&remedy.command).clicked() {
-                ui.copy_text(remedy.command.clone());
-            }
-        });
+    for Remedy { conf, peak_reserved, retries, command, .. } in &found.remedies {
+        let peak = units::bytes(*peak_reserved);
+        let what = format!("reserves at most {peak}, {} retries", units::count(*retries));
+        remedy(ui, conf, &what, command, recording);
     }
+}
+
+fn served_by(ui: &mut Ui, found: &Failure, recording: &Recording) {
+    if found.to_cut().is_some() {
+        ui.weak("Less at once: the peak has to shrink by what is missing.");
+        return;
+    }
+    if found.served_by().is_empty() {
+        ui.weak("Nothing that was replayed serves every request.");
+        return;
+    }
+    ui.weak("Each was replayed; the program is taken to make the same requests.");
+    for Served { model, peak_reserved, capacity, command } in found.served_by() {
+        let (peak, capacity) = (units::bytes(*peak_reserved), units::bytes(*capacity));
+        let what = format!("serves every request and reserves at most {peak} of {capacity}");
+        remedy(ui, model, &what, command, recording);
+    }
+}
+
+fn remedy(ui: &mut Ui, name: &str, what: &str, command: &str, recording: &Recording) {
+    let command = command.replace("FILE", &quoted(&recording.path));
+    ui.horizontal_wrapped(|ui| {
+        ui.label(RichText::new(name).monospace());
+        ui.weak(what);
+        if ui.small_button("Copy command").on_hover_text(&command).clicked() {
+            ui.copy_text(command);
+        }
+    });
 }

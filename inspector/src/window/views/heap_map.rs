@@ -10,7 +10,7 @@ use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
 use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, HeapScene, Sums, heap_scene};
-use crate::window::model::{Moment, NEVER, Part, PartState, short_site};
+use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, short_site};
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
 
@@ -90,7 +90,7 @@ fn classes(stage: &mut Stage<'_>) {
     }
     let classes = Classes::of(recording, moment, coloring, focus);
     let of_parts = classes.of_parts(recording, moment);
-    let sums = Sums::of(&moment.parts, moment.reserved, &of_parts);
+    let sums = Sums::of(&moment.parts, moment.extent, &of_parts);
     document.panels.heap.colors = Some((key, classes, of_parts, sums));
 }
 
@@ -106,9 +106,9 @@ fn chart(ui: &mut Ui, stage: &mut Stage<'_>) {
     let scale = ui.pixels_per_point();
     let mut area = canvas.rect.shrink2(egui::vec2(2.0, 2.0));
     area.min.x += AXIS;
-    let grid = Grid::new(area, stage.document.sight.camera, moment.reserved, scale);
+    let grid = Grid::new(area, stage.document.sight.camera, moment.extent, scale);
     move_camera(stage, &canvas, &grid);
-    let grid = Grid::new(area, stage.document.sight.camera, moment.reserved, scale);
+    let grid = Grid::new(area, stage.document.sight.camera, moment.extent, scale);
     let painter = ui.painter_at(canvas.rect);
     painter.rect_filled(canvas.rect, 3.0, stage.look.paper);
     draw(stage, &painter, &grid);
@@ -201,10 +201,10 @@ fn words(painter: &egui::Painter, recording: &crate::window::model::Recording, s
 /// Offsets at the left, or addresses where rows are so short that offsets look alike.
 fn axis(painter: &egui::Painter, stage: &Stage<'_>, grid: &Grid, rect: Rect) {
     let moment = &stage.document.moment;
-    let close = grid.camera.per_row < moment.reserved as f64 / 4000.0;
+    let close = grid.camera.per_row < moment.extent as f64 / 4000.0;
     for (row, left) in grid.rows() {
         let y = grid.middle(row);
-        let outside = left < -0.5 || left >= moment.reserved as f64;
+        let outside = left < -0.5 || left >= moment.extent as f64;
         if outside || y < rect.top() + 6.0 || y > rect.bottom() - 4.0 {
             continue;
         }
@@ -222,7 +222,7 @@ fn axis(painter: &egui::Painter, stage: &Stage<'_>, grid: &Grid, rect: Rect) {
 /// Where segments begin, unless they are as many as pixels.
 fn boundaries(painter: &egui::Painter, stage: &Stage<'_>, grid: &Grid, moment: &Moment) {
     let visible = grid.camera.per_row * f64::from(grid.area.height() / grid.pitch);
-    let average = moment.reserved as f64 / moment.spaces.len().max(1) as f64;
+    let average = moment.extent as f64 / moment.spaces.len().max(1) as f64;
     if visible / average > 400.0 {
         return;
     }
@@ -289,15 +289,37 @@ fn describe(stage: &Stage<'_>, part: &Part) -> String {
     let address = moment.address_at(part.start).unwrap_or(0);
     let size = format!("{} ({} bytes)", units::bytes(part.bytes), units::count(part.bytes));
     let Some(block) = recording.blocks.get(part.block as usize) else {
-        return format!("free, {size}\n{address:#x}");
+        let what = match part.state {
+            PartState::Unbacked => "no memory behind it",
+            PartState::Stale => "stale: its pages are mapped elsewhere, and work may still use it",
+            _ => "free",
+        };
+        return format!("{what}, {size}\n{address:#x}");
     };
-    let state = if part.state == PartState::Pending { "pending, " } else { "" };
+    let state = match part.state {
+        PartState::Pending => "pending, ",
+        PartState::Unbacked => "paused, ",
+        _ => "",
+    };
     let asked = units::count(block.requested);
     format!(
         "{state}block of {size}\n{asked} bytes asked for, {}\n{address:#x}, allocated at event \
-         {}\n{}",
+         {}\n{}{}",
         recording.stream(block.stream),
         units::count(u64::from(block.born)),
-        recording.site(block)
+        recording.site(block),
+        more(recording, block)
     )
+}
+
+/// Its tag and whether it can be moved, where that is known.
+fn more(recording: &crate::window::model::Recording, block: &BlockRow) -> String {
+    let mut text = String::new();
+    if block.tag > 0 {
+        text += &format!("\ntag {}", recording.tag(block.tag));
+    }
+    if block.hold != Hold::Unknown {
+        text += &format!("\n{}", block.hold.text());
+    }
+    text
 }

@@ -11,6 +11,7 @@ mod flame;
 mod groups;
 mod heap_map;
 mod leaks;
+mod limits;
 mod rows;
 mod streams;
 mod table;

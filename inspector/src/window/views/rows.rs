@@ -84,7 +84,7 @@ impl Kind {
                 Kept::Blocks((0..recording.blocks.len() as u32).collect())
             }
             Self::Allocations => {
-                let parts = moment.parts.iter().filter(|part| part.state != PartState::Free);
+                let parts = moment.parts.iter().filter(|part| part.block != NEVER);
                 Kept::Blocks(parts.map(|part| part.block).collect())
             }
             Self::Sites => Kept::Groups(Groups::of(recording, moment, false)),
@@ -293,7 +293,7 @@ impl Segments<'_> {
     /// Bytes, live, free, largest hole, blocks.
     fn figures(&self, row: usize) -> [u64; 5] {
         let space = &self.moment.spaces[row];
-        let mut figures = [space.bytes, 0, 0, 0, 0];
+        let mut figures = [space.backed, 0, 0, 0, 0];
         for part in &self.moment.parts[space.parts.clone()] {
             match part.state {
                 PartState::Free => {
@@ -301,7 +301,7 @@ impl Segments<'_> {
                     figures[3] = figures[3].max(part.bytes);
                 }
                 PartState::Live => figures[1] += part.bytes,
-                PartState::Pending => {}
+                PartState::Pending | PartState::Unbacked | PartState::Stale => {}
             }
             figures[4] += u64::from(part.block != NEVER);
         }

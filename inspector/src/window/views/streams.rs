@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egui::{Align2, FontId, Painter, Rect, Stroke, Ui, pos2};
+use egui::{Align2, FontId, Painter, Rect, Shape, Stroke, Ui, pos2};
 
 use super::canvas::Canvas;
 use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
@@ -10,7 +10,7 @@ use super::{Stage, empty, header, legend, rows};
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::layout::{Axis, Span, TimeScale};
-use crate::window::model::{EventOp, Recording};
+use crate::window::model::{EventOp, Recording, WaitRow};
 use crate::window::paint::{Cell, Cells, Look, Pattern};
 use crate::window::view::View;
 
@@ -48,24 +48,26 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         return;
     }
     let look = stage.look;
-    legend(
-        ui,
-        stage,
-        &[
-            ((look.active, look.active), Pattern::Solid, "live".to_owned()),
-            (
-                look.pending,
-                Pattern::Stripes,
-                "pending: freed, other streams still use it".to_owned(),
-            ),
-        ],
-    );
+    let pending = "pending: freed, other streams still use it".to_owned();
+    let mut keys = vec![
+        ((look.active, look.active), Pattern::Solid, "live".to_owned()),
+        (look.pending, Pattern::Stripes, pending),
+    ];
+    if !recording.waits.is_empty() {
+        let text = "arrow: a request waits for the stream that it comes from".to_owned();
+        keys.push(((look.select, look.select), Pattern::Solid, text));
+    }
+    legend(ui, stage, &keys);
     lanes(ui, stage, &recording);
 }
 
 fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     let used = stage.document.panels.streams.lanes.as_ref().map_or(0, |(_, lanes)| lanes.len());
-    let name = format!("Lanes of {used} streams over time");
+    let waits = match recording.waits.len() as u64 {
+        0 => String::new(),
+        waits => format!(", {}", crate::text::counted(waits, "wait", "waits")),
+    };
+    let name = format!("Lanes of {used} streams over time{waits}");
     let canvas = Canvas::new(ui, stage, View::Streams, &name);
     move_span(stage, &canvas);
     let area = Rect::from_min_max(
@@ -106,9 +108,51 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
             stage.document.sight.selected = Some(Selected::Stream(lane.stream));
         }
     }
+    arrows(&painter.with_clip_rect(area), stage, &scale, &lanes, (area, height));
     tip(stage, &canvas, &scale, &lanes, (area, height));
     stage.document.panels.streams.lanes = Some((key, lanes));
     now(ui, stage, &canvas, &scale, area);
+}
+
+/// Waits that are drawn at most; where more are in sight, every so many is.
+const ARROWS: usize = 400;
+
+/// An arrow from the lane that is waited for to the one that waits.
+fn arrows(
+    painter: &Painter,
+    stage: &Stage<'_>,
+    scale: &TimeScale<'_>,
+    lanes: &[Lane],
+    (area, height): (Rect, f32),
+) {
+    let waits = &scale.recording.waits;
+    let (from, to) = (scale.moment_at(area.left()), scale.moment_at(area.right()));
+    let first = waits.partition_point(|wait| wait.at < from);
+    let after = waits.partition_point(|wait| wait.at <= to);
+    let every = (after - first).div_ceil(ARROWS).max(1);
+    let middle = |stream: u32| {
+        let lane = lanes.iter().position(|lane| lane.stream == stream)?;
+        Some(area.top() + height * (lane as f32 + 0.5))
+    };
+    let ink = stage.look.select;
+    for wait in waits[first..after].iter().step_by(every) {
+        let (Some(behind), Some(waiting)) = (middle(wait.behind), middle(wait.stream)) else {
+            continue;
+        };
+        let x = scale.x_of(wait.at);
+        let back = if waiting > behind { -1.0 } else { 1.0 };
+        painter.line_segment([pos2(x, behind), pos2(x, waiting)], Stroke::new(1.0, ink));
+        painter.circle_filled(pos2(x, behind), 1.8, ink);
+        let tip = pos2(x, waiting);
+        let wing = |side: f32| tip + egui::vec2(3.5 * side, 6.0 * back);
+        painter.add(Shape::convex_polygon(vec![tip, wing(-1.0), wing(1.0)], ink, Stroke::NONE));
+    }
+    if every > 1 {
+        let text = format!("every {every}th of {} waits is drawn; zoom in", after - first);
+        let at = pos2(area.right() - 6.0, area.top() + 3.0);
+        let font = FontId::proportional(10.5);
+        painter.text(at, Align2::RIGHT_TOP, text, font, stage.look.faint);
+    }
 }
 
 fn fill(cells: &mut Vec<Cell>, look: &Look, lane: &Lane, room: Rect) {
@@ -227,14 +271,30 @@ fn tip(
     let column = ((at.x - area.left()) / area.width() * lane.columns.len() as f32) as usize;
     let Some((live, pending)) = lane.columns.get(column) else { return };
     let recording = &stage.document.recording;
+    let moment = scale.moment_at(at.x);
+    let near = |wait: &&WaitRow| {
+        let ends = wait.stream == lane.stream || wait.behind == lane.stream;
+        ends && (scale.x_of(wait.at) - at.x).abs() < 4.0
+    };
+    let waits: Vec<String> = recording
+        .waits
+        .iter()
+        .filter(near)
+        .take(3)
+        .map(|wait| {
+            let (who, behind) = (recording.stream(wait.stream), recording.stream(wait.behind));
+            format!("\n{who} waits for {behind}")
+        })
+        .collect();
     let text = format!(
-        "{}, {}\nlive {} ({} bytes)\npending {} ({} bytes)",
+        "{}, {}\nlive {} ({} bytes)\npending {} ({} bytes){}",
         recording.stream(lane.stream),
-        TimeScale::describe(recording, scale.moment_at(at.x)),
+        TimeScale::describe(recording, moment),
         units::bytes(*live),
         units::count(*live),
         units::bytes(*pending),
-        units::count(*pending)
+        units::count(*pending),
+        waits.concat()
     );
     canvas.response.clone().on_hover_text_at_pointer(text);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use egui::{Align2, Color32, FontId, Painter, Rangef, Rect, Shape, Stroke, Ui, pos2, vec2};
 
 use super::canvas::Canvas;
-use super::{Stage, bytes, empty, header, legend};
+use super::{Stage, bytes, empty, header, legend, limits};
 use crate::units;
 use crate::window::layout::{Axis, Span, TimeScale};
 use crate::window::model::{Column, EventOp, Recording, short_site};
@@ -90,6 +90,7 @@ fn keys(ui: &mut Ui, stage: &mut Stage<'_>) {
     } else {
         keys.push(solid(look.requested, "requested"));
     }
+    keys.extend(limits::keys(stage));
     if !stage.document.recording.failures.is_empty() {
         keys.push(solid(look.alarm, "failed requests"));
     }
@@ -191,11 +192,16 @@ fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas) {
         panel.stacked = Some((key, stacked(&recording, &scale.edges(columns))));
     }
     let most = recording.series.most.iter().max().copied().unwrap_or(1);
+    let most = limits::top_of(&recording, limits::inferred(stage), most);
     let top = (most + most / 12).max(1);
     bytes_axis(&painter, &look, area, top);
     time_axis(&painter, &look, &scale, area);
     let clipped = painter.with_clip_rect(area);
     curves(stage, &clipped, area, top);
+    let made = stage.document.panels.time.columns.iter().flat_map(|(_, made)| made);
+    let reserved: Vec<u64> = made.map(|column| column.max[2]).collect();
+    let shown = (&scale.edges(columns)[..], &reserved[..]);
+    limits::over_bytes(stage, &clipped, limits::Frame { area, top }, shown);
     now(ui, stage, canvas, &scale, area);
     tip(stage, canvas, &scale, area);
 }

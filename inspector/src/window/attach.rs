@@ -1,0 +1,286 @@
+//! Looking on at a running program: its events are taken in on a thread of their own, and the
+//! window gets recordings. The program does not notice when the window goes, and the window keeps
+//! what it has when the program does.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use terrane_trace::file::Status;
+use terrane_trace::live::{Client, Command, Message, sockets};
+use terrane_trace::recording::Follow;
+
+use super::model::{LimitRow, Recording, build};
+use super::run::Feed;
+
+/// Whom to look on at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A program of this user on this machine.
+    Local(PathBuf),
+    /// Over TCP of this machine, such as the end of a tunnel, with the token.
+    Tcp(SocketAddr, String),
+}
+
+impl Target {
+    /// In words.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Local(path) => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                format!("process {}", stem.split('-').next().unwrap_or_default())
+            }
+            Self::Tcp(at, _) => at.to_string(),
+        }
+    }
+
+    fn connect(&self) -> Result<Client, String> {
+        let client = match self {
+            Self::Local(path) => Client::connect(path, PATIENCE),
+            Self::Tcp(at, token) => Client::connect_tcp(*at, token, PATIENCE),
+        };
+        client.map_err(|error| error.to_string())
+    }
+}
+
+/// An allocator that can be looked on at.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// Where it is.
+    pub target: Target,
+    /// Its process, the program and the device, in words.
+    pub text: String,
+    /// Live and reserved bytes.
+    pub status: Status,
+}
+
+/// Figures come every half second; who is silent for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two recordings handed to the window, at least.
+const BETWEEN: Duration = Duration::from_millis(250);
+/// So many times as long as making a recording takes, no other is made.
+const REST: u32 = 3;
+/// From so many events on the oldest are left out.
+const EVENTS_MOST: usize = 4_000_000;
+
+/// The allocators of this user's programs. Asks each for its first figures, at most two seconds.
+pub fn offered() -> Vec<Offered> {
+    let asked = sockets().into_iter().map(|path| std::thread::spawn(move || ask(path)));
+    let asked: Vec<_> = asked.collect();
+    asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+}
+
+fn ask(path: PathBuf) -> Option<Offered> {
+    let mut client = Client::connect(&path, Duration::from_secs(2)).ok()?;
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut meta = None;
+    while Instant::now() < end {
+        match client.receive().ok()?? {
+            Message::Meta(found) => meta = Some(found),
+            Message::Status(status) => {
+                let meta = meta.unwrap_or_default();
+                let text = format!("{} {}, {}", meta.process, meta.program, meta.device);
+                return Some(Offered { target: Target::Local(path), text, status });
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What the window and the thread share.
+pub(super) struct Steering {
+    pub stop: Arc<AtomicBool>,
+    pub compact: Arc<AtomicBool>,
+    /// The token of those who may ask for something.
+    pub control: Arc<Mutex<String>>,
+}
+
+/// Follows an allocator until the window has seen enough or the program ends; gives one sentence
+/// about how it ended.
+pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Result<String, String> {
+    let mut client = target.connect()?;
+    let mut live = Live::new(target.name());
+    let mut handed = Instant::now();
+    let mut rest = Duration::ZERO;
+    let outcome = loop {
+        if steering.stop.load(Ordering::Relaxed) {
+            break Ok(format!("Let go of {}; it goes on.", live.name));
+        }
+        if steering.compact.swap(false, Ordering::Relaxed) {
+            let token = steering.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Err(error) = client.ask(Command::Compact, &token) {
+                feed.say(format!("{} was not asked to compact: {error}", live.name));
+            }
+        }
+        match client.receive() {
+            Ok(Some(message)) => live.take(message)?,
+            Ok(None) => break Ok(format!("{} has ended; what it told stays.", live.name)),
+            Err(error) => break Err(format!("{}: {error}; what it told stays", live.name)),
+        }
+        if live.is_new && handed.elapsed() >= BETWEEN.max(rest) {
+            let begun = Instant::now();
+            feed.hand_over(live.recording());
+            rest = begun.elapsed() * REST;
+            handed = Instant::now();
+        }
+    };
+    if live.is_new {
+        feed.hand_over(live.recording());
+    }
+    outcome
+}
+
+/// What came so far.
+struct Live {
+    name: String,
+    follow: Follow,
+    limits: Vec<LimitRow>,
+    limit: u64,
+    /// Whether something came that was not handed over.
+    is_new: bool,
+}
+
+impl Live {
+    fn new(name: String) -> Self {
+        Self { name, follow: Follow::new(), limits: Vec::new(), limit: 0, is_new: false }
+    }
+
+    fn take(&mut self, message: Message) -> Result<(), String> {
+        let bad = |error: terrane_trace::Reason| error.to_string();
+        match message {
+            Message::Meta(meta) => {
+                self.name = format!("{} ({})", meta.program, meta.process);
+                self.follow.meta(meta);
+            }
+            Message::Texts(texts) => self.follow.texts(&texts),
+            Message::State(state) => {
+                self.limit = state.limit.unwrap_or(self.limit);
+                self.follow.state(&state).map_err(bad)?;
+                self.is_new = true;
+            }
+            Message::Events(events) => {
+                if self.follow.len() + events.len() > EVENTS_MOST {
+                    self.follow.begin_anew().map_err(bad)?;
+                    self.limits.clear();
+                }
+                self.follow.events(&events).map_err(bad)?;
+                self.is_new |= !events.is_empty();
+            }
+            Message::Status(status) => self.status(&status),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes the device's figures where they are others than before.
+    fn status(&mut self, status: &Status) {
+        let known = status.heap_free.is_some();
+        let row = LimitRow {
+            at: u32::try_from(self.follow.len()).unwrap_or(u32::MAX),
+            limit: self.limit,
+            device_free: status.heap_free.unwrap_or(0),
+            device_total: if known { status.heap_total } else { 0 },
+        };
+        let same = |last: &LimitRow| LimitRow { at: row.at, ..*last } == row;
+        if !self.limits.last().is_some_and(same) {
+            self.limits.push(row);
+            self.is_new = true;
+        }
+    }
+
+    fn recording(&mut self) -> Recording {
+        self.is_new = false;
+        let read = self.follow.recording();
+        let mut recording = build(read, &PathBuf::new(), |_| {});
+        recording.name.clone_from(&self.name);
+        recording.kind = "running program";
+        recording.is_live = true;
+        merge(&mut recording.limits, &self.limits);
+        recording
+    }
+}
+
+/// Limits from events and figures of the device, in one order; each row has both.
+fn merge(told: &mut Vec<LimitRow>, figures: &[LimitRow]) {
+    let mut all: Vec<(LimitRow, bool)> = told.iter().map(|row| (*row, true)).collect();
+    all.extend(figures.iter().map(|row| (*row, false)));
+    all.sort_by_key(|(row, _)| row.at);
+    let mut now = LimitRow::default();
+    let mut merged = Vec::with_capacity(all.len());
+    for (row, is_limit) in all {
+        now = if is_limit {
+            LimitRow { at: row.at, limit: row.limit, ..now }
+        } else {
+            let limit = if row.limit > 0 && now.limit == 0 { row.limit } else { now.limit };
+            LimitRow { limit, ..row }
+        };
+        merged.push(now);
+    }
+    *told = merged;
+}
+
+/// The allocators that are offered, once they have been asked.
+pub struct Picker {
+    /// What was found.
+    pub found: Vec<Offered>,
+    asked: Option<Receiver<Vec<Offered>>>,
+    /// The address that is being typed.
+    pub address: String,
+    /// The token that is being typed.
+    pub token: String,
+    /// The control token that is being typed.
+    pub control: String,
+}
+
+impl Picker {
+    /// Opens it, and asks who is there.
+    pub fn open(ctx: &egui::Context) -> Self {
+        let mut picker = Self {
+            found: Vec::new(),
+            asked: None,
+            address: String::new(),
+            token: String::new(),
+            control: String::new(),
+        };
+        picker.ask(ctx);
+        picker
+    }
+
+    /// Asks again.
+    pub fn ask(&mut self, ctx: &egui::Context) {
+        let (sender, receiver) = channel();
+        let waker = ctx.clone();
+        std::thread::spawn(move || {
+            // The window may be gone.
+            let _ = sender.send(offered());
+            waker.request_repaint();
+        });
+        self.asked = Some(receiver);
+    }
+
+    /// Whether the answers are still to come.
+    pub fn is_asking(&mut self) -> bool {
+        if let Some(found) = self.asked.as_ref().and_then(|asked| asked.try_recv().ok()) {
+            (self.found, self.asked) = (found, None);
+        }
+        self.asked.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_figures_of_the_device_are_one_line_of_time() {
+        let row = |at, limit, device_free| LimitRow { at, limit, device_free, device_total: 100 };
+        let mut told = vec![LimitRow { at: 5, limit: 70, ..LimitRow::default() }];
+        merge(&mut told, &[row(0, 60, 90), row(9, 60, 40)]);
+        assert_eq!(told, [row(0, 60, 90), row(5, 70, 90), row(9, 70, 40)]);
+        assert_eq!(told[2].untracked(50), Some(10));
+    }
+}

@@ -1,0 +1,201 @@
+//! Looking on at another process: what it does is seen, and neither side harms the other.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use egui_kittest::kittest::Queryable as _;
+use terrane_core::compact::{Goal, Limits};
+use terrane_core::device::StreamSpec;
+use terrane_core::device::sim::Sim;
+use terrane_core::{Allocator, Request};
+use terrane_trace::live::{Command, folder};
+
+use super::*;
+use crate::window::attach::Target;
+use crate::window::run::Work;
+
+const CONTROL: &str = "the-control-of-the-window-test";
+const TOKEN: &str = "the-token-of-the-window-test";
+/// Set in the process that is looked on at.
+const IS_TARGET: &str = "TERRANE_TEST_TARGET";
+/// Nothing here takes as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The process that is looked on at, in this program's own executable. It allocates and frees until
+/// it is killed, and says on which port it listens.
+#[test]
+#[ignore = "the other process of the tests in this file"]
+fn target() {
+    if std::env::var_os(IS_TARGET).is_none() {
+        return;
+    }
+    let device = Sim::slabs().open().shared();
+    let alloc = Allocator::new(device.clone()).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let of_control = alloc.clone();
+    let act = move |command| {
+        if command == Command::Compact {
+            of_control.compact(Goal::Fragmentation { below: 0.0 }, Limits::NONE).unwrap();
+        }
+    };
+    let tap = terrane::tap(&alloc).socket().tcp("127.0.0.1:0".parse().unwrap(), TOKEN).unwrap();
+    let recorder = tap.control(CONTROL, act).unwrap().start().unwrap();
+    println!("\nlistens on {}", recorder.address().unwrap());
+    let mut live = std::collections::VecDeque::new();
+    for number in 0_u64.. {
+        let request = Request::new(4096 + number * 7919 % 60_000, stream);
+        live.push_back(alloc.alloc(&request).unwrap().handle);
+        if live.len() > 300 {
+            // Every other one of the older half: holes that compaction closes.
+            let at = (number as usize * 2) % 150;
+            alloc.free(live.remove(at).unwrap()).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A target that is killed when the test ends.
+struct Program {
+    child: Child,
+    tcp: Target,
+}
+
+impl Program {
+    fn start() -> Self {
+        let mut command = Process::new(std::env::current_exe().unwrap());
+        command.args(["window::tests::attached::target", "--exact", "--ignored", "--nocapture"]);
+        command.env(IS_TARGET, "1").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let found = lines.find_map(|line| Some(line.strip_prefix("listens on ")?.to_owned()));
+        // What it prints later would otherwise end it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let tcp = Target::Tcp(found.unwrap().parse().unwrap(), TOKEN.to_owned());
+        Self { child, tcp }
+    }
+
+    fn local(&self) -> Target {
+        Target::Local(folder().join(format!("{}-0.sock", self.child.id())))
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+type Window = Harness<'static, Inspector>;
+
+fn window() -> Window {
+    let mut harness = harness(Inspector::new(Settings::default(), None), true, false);
+    harness.run_steps(2);
+    harness
+}
+
+fn attach(harness: &mut Window, target: Target, control: &str) {
+    let ctx = harness.ctx.clone();
+    harness.state_mut().start_run(&ctx, Work::Attach(target, control.to_owned()));
+}
+
+/// Runs frames until something is so.
+fn until(harness: &mut Window, what: &str, is_so: impl Fn(&mut Inspector) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        harness.run_steps(1);
+        if is_so(harness.state_mut()) {
+            return;
+        }
+        let said: Vec<&str> = harness.state().notices.iter().map(|n| n.text.as_str()).collect();
+        assert!(Instant::now() < end, "never so: {what}; said: {said:?}");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
+fn events(inspector: &mut Inspector) -> usize {
+    inspector.document().map_or(0, |document| document.recording.events.len())
+}
+
+#[test]
+fn a_program_that_is_killed_and_started_again_is_followed_and_neither_harms_the_other() {
+    let mut program = Program::start();
+    let mut harness = window();
+    attach(&mut harness, program.local(), CONTROL);
+    until(&mut harness, "the state and then events come", |it| events(it) > 400);
+    let seen = events(harness.state_mut());
+    until(&mut harness, "it goes on", move |it| events(it) > seen + 200);
+    let document = harness.state_mut().document().unwrap();
+    let (recording, moment) = (Arc::clone(&document.recording), Arc::clone(&document.moment));
+    assert!(recording.is_live && recording.facts.is_some(), "the diagnosis has its facts");
+    assert!(moment.live_blocks >= 300 && moment.reserved >= moment.live, "{moment:?}");
+    assert!(!recording.limits.is_empty(), "the device's figures came");
+    // The button asks the program, which has given the token, and the moves are seen.
+    harness.get_all_by_label("Compact now").next().unwrap().click();
+    until(&mut harness, "blocks move", |it| !it.documents[0].recording.moves.is_empty());
+    // Killed: what it told stays, and the window says so.
+    program.child.kill().unwrap();
+    until(&mut harness, "its end is noticed", |it| it.run.is_none());
+    let notice = harness.state().notices.last().unwrap();
+    assert!(notice.text.contains("what it told stays"), "{}", notice.text);
+    assert!(events(harness.state_mut()) > seen);
+    // Started again: a file of its own beside the old one.
+    let mut again = Program::start();
+    attach(&mut harness, again.local(), "");
+    until(&mut harness, "the new one is there", |it| it.documents.len() == 2 && events(it) > 100);
+    assert!(!harness.state().run.as_ref().unwrap().can_compact(), "no token, no command");
+    // Let go: the program goes on and can be looked on at again.
+    harness.state().run.as_ref().unwrap().stop();
+    until(&mut harness, "it let go", |it| it.run.is_none());
+    assert!(again.is_running());
+    attach(&mut harness, again.local(), "");
+    let there = |it: &mut Inspector| it.documents.len() == 3 && events(it) > 0;
+    until(&mut harness, "it is there again", there);
+    let seen = events(harness.state_mut());
+    until(&mut harness, "and has gone on", move |it| events(it) > seen + 100);
+    assert!(again.is_running());
+}
+
+#[test]
+fn over_tcp_the_token_decides_and_a_window_that_goes_harms_nobody() {
+    let mut program = Program::start();
+    let mut harness = window();
+    let Target::Tcp(at, _) = program.tcp.clone() else { unreachable!("made so above") };
+    attach(&mut harness, Target::Tcp(at, "not-the-token-of-the-test".to_owned()), "");
+    until(&mut harness, "the wrong token is refused", |it| it.run.is_none());
+    assert!(harness.state().notices.iter().any(|notice| notice.is_error));
+    assert!(harness.state().documents.is_empty());
+    attach(&mut harness, program.tcp.clone(), "");
+    until(&mut harness, "events come", |it| events(it) > 400);
+    drop(harness);
+    let mut harness = window();
+    attach(&mut harness, program.local(), "");
+    until(&mut harness, "the program is there", |it| events(it) > 400);
+    assert!(program.is_running());
+}
+
+#[test]
+fn the_picker_lists_running_programs_and_attaches_to_the_one_chosen() {
+    let program = Program::start();
+    let mut harness = window();
+    harness.get_by_label("Attach to a program…").click();
+    let name = format!("Attach to {} ", program.child.id());
+    let end = Instant::now() + PATIENCE;
+    while harness.query_all_by_label_contains(&name).count() == 0 {
+        assert!(Instant::now() < end, "{name} is not listed");
+        harness.run_steps(1);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert!(harness.query_all_by_label_contains("control token").count() > 0);
+    harness.get_all_by_label_contains(&name).next().unwrap().click();
+    until(&mut harness, "events come", |it| events(it) > 400);
+    harness.run_steps(2);
+    assert!(harness.query_all_by_label("Let go").count() > 0);
+}
