@@ -250,6 +250,10 @@ pub enum Error {
     /// A callback of the user's panicked; the allocator is sound, the request was not served.
     #[error("a hook panicked: the request was given up")]
     HookPanicked,
+    /// `TERRANE_CHECKS` names something that is no check. Permanent: correct the variable, see
+    /// [`Checks`](crate::Checks).
+    #[error("TERRANE_CHECKS names an unknown check: see the documentation of `Checks`")]
+    UnknownCheck,
     /// The configuration switches moves off. Permanent for this allocator.
     #[error("moves are switched off: set `Config::moves` to have blocks moved")]
     MovesOff,

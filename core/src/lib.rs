@@ -30,10 +30,10 @@ mod sync;
 pub mod units;
 
 pub use allocator::{
-    Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Compactor, Config,
-    Contents, Corrupt, Frame, Graph, Handle, HeapReport, Leak, Mapped, Offer, PassReport,
-    PauseReport, Pin, Prefer, Progress, Raw, Resolved, Reuse, Scrub, Section, SectionPeaks,
-    SegmentInfo, Selection, Slice, Snapshot, Submission, Warming,
+    Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Checks, Compactor,
+    Config, Contents, Corrupt, Damage, DamageKind, Frame, Graph, Handle, HeapReport, Leak, Mapped,
+    Offer, PassReport, PauseReport, Pin, Prefer, Progress, Raw, Resolved, Reuse, Scrub, Section,
+    SectionPeaks, SegmentInfo, Selection, Slice, Snapshot, Submission, Suspect, Warming,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

@@ -9,9 +9,9 @@ use terrane_core::event::{Drained, Event};
 use terrane_core::point::Points;
 use terrane_core::stats::Stats;
 use terrane_core::{
-    Allocation, Allocator, Buffer, Charge, Config, Contents, Error, Growth, Handle, Leak,
-    MemoryKind, PauseReport, Request, Reuse, Scrub, Section, Selection, Shortage, Snapshot, Tag,
-    Wait,
+    Allocation, Allocator, Buffer, Charge, Checks, Config, Contents, Damage, Error, Growth, Handle,
+    Leak, MemoryKind, PauseReport, Request, Reuse, Scrub, Section, Selection, Shortage, Snapshot,
+    Tag, Wait,
 };
 
 use crate::clause::{Outcome, Stop};
@@ -47,6 +47,10 @@ impl Subject {
             Flaw::ReuseEager => config.reuse = Reuse::AsSoonAsDone,
             Flaw::GrowthIgnored => config.growth = Growth::Fine,
             Flaw::TrimTakesAll => config.min_reserved = 0,
+            Flaw::ChecksIgnored => config.checks = Checks::NONE,
+            Flaw::PoisonIgnored => config.checks.poison = false,
+            Flaw::QuarantineIgnored => config.checks.quarantine = 0,
+            Flaw::GuardIgnored => config.guard = false,
             _ => {}
         }
         Ok(Self { alloc: Allocator::with_config(device, config)?, flaw })
@@ -93,6 +97,7 @@ impl Subject {
         self.alloc.buffer(&self.request(request)).map_err(|e| self.error(e))
     }
 
+    #[track_caller]
     pub fn free(&self, handle: Handle) -> Result<(), Error> {
         if self.has(Flaw::FreeIgnored) {
             return Ok(());
@@ -241,6 +246,11 @@ impl Subject {
             }
         }
         snapshot
+    }
+
+    pub fn damage(&self) -> Vec<Damage> {
+        let found = self.alloc.damage();
+        if self.has(Flaw::DamageForgotten) { Vec::new() } else { found }
     }
 
     pub fn close(self) -> Result<(), Vec<Leak>> {

@@ -75,8 +75,8 @@ impl Inner {
         request: &Request<'_>,
         site: &'static Location<'static>,
     ) -> Result<Allocation, Error> {
-        if self.config.guard {
-            return self.alloc_guarded(request, site);
+        if self.checked {
+            return self.alloc_checked(request, site);
         }
         let asked = self.ask(request, site)?;
         let mut state = self.lock_shelved();
@@ -100,7 +100,7 @@ impl Inner {
 
     /// Serves a request for which there is nothing on the shelf: by a hole that the stream may use
     /// at once, else by the remedies.
-    fn alloc_unshelved(
+    pub(super) fn alloc_unshelved(
         self: &Arc<Self>,
         mut state: Locked<'_>,
         asked: &Asked<'_>,
@@ -122,23 +122,9 @@ impl Inner {
         self.finish(asked, made)
     }
 
-    #[cold]
-    fn alloc_guarded(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        site: &'static Location<'static>,
-    ) -> Result<Allocation, Error> {
-        let request = request.dedicated(true);
-        let asked = self.ask(&request, site)?;
-        self.release_freed()?;
-        let state = self.lock();
-        state.check_tag_limit(request.tag, asked.layout.bytes)?;
-        self.alloc_unshelved(state, &asked)
-    }
-
     /// Works out what a request comes to.
     #[inline(always)]
-    fn ask<'a>(
+    pub(super) fn ask<'a>(
         &self,
         request: &'a Request<'a>,
         site: &'static Location<'static>,

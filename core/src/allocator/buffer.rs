@@ -82,7 +82,13 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if self.owned {
             // Freed explicitly through its handle, or the device is lost: either way it is gone.
-            let _ = self.alloc.free(self.handle);
+            let inner = &self.alloc.inner;
+            let _ = if inner.checked {
+                // A drop is called from nowhere that could be named.
+                inner.free_checked(self.handle, &Points::NONE, None)
+            } else {
+                inner.free_now(self.handle, &Points::NONE)
+            };
         }
     }
 }

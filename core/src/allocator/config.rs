@@ -9,6 +9,8 @@ use crate::pages::Policy;
 use crate::pool::{Growth, SMALL_MAX};
 use crate::units::MIB;
 
+use super::checks::Checks;
+
 /// Which freed memory counts as ready for another stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
@@ -82,8 +84,12 @@ pub struct Config {
     /// soon as the block is freed and its work is done. On a device that leaves unmapped pages
     /// around memory objects (`Options::guard` of the CUDA device) the device then faults at the
     /// first access past a block or after its free, and memory checkers see the bounds of blocks.
-    /// Slow: driver calls at every request.
+    /// Slow: driver calls at every request. The environment variable `TERRANE_CHECKS` switches it on
+    /// by `pass-through`.
     pub guard: bool,
+    /// Checks for the program's own writes outside of blocks and after frees. None, unless the
+    /// environment variable `TERRANE_CHECKS` says so.
+    pub checks: Checks,
     /// Requests of up to this many bytes have segments of their own, so that small blocks that
     /// live long do not split the room of large ones. 0 keeps all in common.
     pub small_max: u64,
@@ -123,6 +129,7 @@ impl Config {
         } else {
             Growth::Fine
         };
+        let checks = Checks::from_environment();
         Self {
             limits: Vec::new(),
             preallocate: 0.0,
@@ -139,7 +146,8 @@ impl Config {
             scrub: Scrub::default(),
             fall_back: true,
             recorder: RecorderMode::default(),
-            guard: false,
+            guard: checks.is_pass_through(),
+            checks,
             small_max: SMALL_MAX,
             moves: true,
             compact_on_shortage: true,

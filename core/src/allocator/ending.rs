@@ -10,6 +10,7 @@ impl Drop for Inner {
     /// Waits for the work that uses the memory, then gives everything back.
     fn drop(&mut self) {
         // A lost device reaches everything or answers at once; ten seconds bound a hung one.
+        self.close_checks(Duration::from_secs(10));
         let _ = self.settle(Duration::from_secs(10));
         let mut state = self.lock();
         let live: Points = state

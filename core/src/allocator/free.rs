@@ -1,5 +1,7 @@
 //! The way back: a block's range returns to its pool with the points of its last uses.
 
+use std::panic::Location;
+
 use crate::device::View;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -24,6 +26,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::DoubleFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`]; nothing changes.
+    #[track_caller]
     pub fn free(&self, handle: Handle) -> Result<(), Error> {
         self.inner.free(handle, &Points::NONE)
     }
@@ -32,6 +35,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`free`](Self::free), and the device's for an unknown stream.
+    #[track_caller]
     pub fn free_on(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
         let point = self.inner.device.mark(stream)?;
         self.inner.free(handle, &Points::one(point))
@@ -41,6 +45,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`free`](Self::free).
+    #[track_caller]
     pub fn free_after(&self, handle: Handle, points: &Points) -> Result<(), Error> {
         self.inner.free(handle, points)
     }
@@ -114,7 +119,16 @@ impl Inner {
         Ok(())
     }
 
+    #[inline]
+    #[track_caller]
     pub(super) fn free(&self, handle: Handle, points: &Points) -> Result<(), Error> {
+        if self.checked {
+            return self.free_checked(handle, points, Some(Location::caller()));
+        }
+        self.free_now(handle, points)
+    }
+
+    pub(super) fn free_now(&self, handle: Handle, points: &Points) -> Result<(), Error> {
         let key = handle.key_for(self.id)?;
         // May ask the driver, so it is asked before the lock is taken.
         let capturing = self.caps().capture && self.device.is_capturing();
@@ -206,6 +220,7 @@ impl State {
     /// Returns a block's range to its pool. Gives a view that nothing uses any more.
     pub(super) fn release(&mut self, key: Key, points: &Points) -> Option<View> {
         let Ok(block) = self.blocks.remove(key) else { return None };
+        self.checking.forget(key);
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, pool_key) = (pool.kind, pool.key);
         let class = pool_key.class.0;

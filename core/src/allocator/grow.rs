@@ -186,6 +186,7 @@ impl Inner {
         let mut state = self.lock();
         let block = *state.block(key)?;
         state.refuse_asleep(key, &block)?;
+        state.checking.refuse_growth(key, bytes)?;
         let limit = self.caps().max_plain_bytes;
         let request = crate::request::Request::new(bytes, block.stream);
         let Layout { bytes: rounded, .. } = request.layout(self.caps().binding_align, limit)?;

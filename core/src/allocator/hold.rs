@@ -160,7 +160,7 @@ impl Inner {
     /// Ends one hold of each block, recording `point` as a use, and completes frees that waited
     /// for it.
     pub(super) fn unhold(&self, keys: &[Key], point: Option<SyncPoint>) {
-        let mut views = Vec::new();
+        let (mut views, mut to_check) = (Vec::new(), Vec::new());
         let mut state = self.lock_shelved();
         for &key in keys {
             let Ok(block) = state.blocks.get_mut(key) else { continue };
@@ -171,12 +171,19 @@ impl Inner {
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {
-                views.extend(state.release(key, &Points::NONE));
+                if state.hold_for_check(key) {
+                    to_check.push(key);
+                } else {
+                    views.extend(state.release(key, &Points::NONE));
+                }
             }
         }
         self.unlock_and_tell(state);
         for view in views {
             self.destroy_views(Some(view));
+        }
+        for key in to_check {
+            self.begin_check(key);
         }
     }
 
@@ -218,7 +225,7 @@ impl State {
         }
         let block = *block;
         let pool = self.pool(&block);
-        Ok(Resolved {
+        let at = Resolved {
             place: pool.place(block.spot),
             address: pool.address(block.spot),
             bytes: pool.bytes(block.spot),
@@ -227,6 +234,7 @@ impl State {
             } else {
                 None
             },
-        })
+        };
+        Ok(self.checking.shown(key, at))
     }
 }

@@ -8,12 +8,15 @@ use crate::error::{Error, Shortage};
 
 use super::alloc::Asked;
 use super::handle::Allocation;
-use super::{Allocator, Inner};
+use super::{Allocator, Damage, Inner};
 use crate::event::{Event, EventKind, Rung};
 
 /// Called when a request is about to fail; tells whether it made room, so that the request is
 /// tried once more.
 type Hook = dyn Fn(&Allocator, &Shortage) -> bool + Send + Sync;
+
+/// Called with what a check found.
+type DamageHook = dyn Fn(&Damage) + Send + Sync;
 
 /// Takes the call stack of the thread it runs on: gives its number, and the nanoseconds that
 /// taking it cost.
@@ -23,6 +26,7 @@ type StackHook = dyn Fn() -> (u32, u64) + Send + Sync;
 pub(crate) struct Hooks {
     /// The allocator is passed in rather than captured, so that a hook does not keep it alive.
     pressure: Mutex<Vec<Arc<Hook>>>,
+    damage: Mutex<Vec<Arc<DamageHook>>>,
     stacks: Stacks,
 }
 
@@ -45,6 +49,25 @@ impl Allocator {
     pub fn on_pressure(&self, hook: impl Fn(&Self, &Shortage) -> bool + Send + Sync + 'static) {
         let mut hooks = self.inner.hooks.pressure.lock().unwrap_or_else(PoisonError::into_inner);
         hooks.push(Arc::new(hook));
+    }
+}
+
+impl Allocator {
+    /// Adds a callback for what [`Checks`](crate::Checks) find. It runs with no lock of the
+    /// allocator's held, on the thread of the call that noticed; one that panics is left out.
+    pub fn on_damage(&self, hook: impl Fn(&Damage) + Send + Sync + 'static) {
+        let mut hooks = self.inner.hooks.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        hooks.push(Arc::new(hook));
+    }
+}
+
+impl Hooks {
+    pub fn tell_damage(&self, damage: &Damage) {
+        let hooks = self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for hook in hooks {
+            // The finding is kept and recorded in any case.
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(damage)));
+        }
     }
 }
 

@@ -161,6 +161,9 @@ impl Inner {
 
     /// Asks the device how far the awaited streams are, and takes in what is done.
     pub(super) fn reap(&self) -> Result<(), Error> {
+        if self.checked {
+            self.poll_checks()?;
+        }
         let streams = self.lock().awaited_streams();
         let mut reached = Vec::with_capacity(streams.len());
         for stream in streams {

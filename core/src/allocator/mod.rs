@@ -7,6 +7,7 @@
 
 mod alloc;
 mod buffer;
+mod checks;
 mod config;
 mod ending;
 mod frame;
@@ -34,6 +35,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 pub use buffer::Buffer;
+pub use checks::{Checks, Damage, DamageKind, Suspect};
 pub use config::{Config, Prefer, Reuse, Scrub};
 pub use frame::Frame;
 pub use graph::Graph;
@@ -74,6 +76,8 @@ pub struct Allocator {
 
 pub(crate) struct Inner {
     pub device: Arc<dyn Device>,
+    /// Whether requests and frees take the way of [`checks`] or of guard mode.
+    checked: bool,
     /// The device's, which never change: no call is needed to read them.
     caps: Caps,
     /// The classes of each kind, by bit.
@@ -109,6 +113,7 @@ impl Allocator {
     /// What the device answers when asked for the size of its heaps or for the memory that
     /// [`Config::preallocate`] wants. Nothing is held then.
     pub fn with_config(device: Arc<dyn Device>, config: Config) -> Result<Self, Error> {
+        config.checks.fit(device.caps())?;
         let limits = resolve_limits(&*device, &config.limits)?;
         let now_ns = device.now_ns();
         let counters =
@@ -126,6 +131,7 @@ impl Allocator {
             names: intern::Names::default(),
             tag_numbers: rustc_hash::FxHashMap::default(),
             waits: sparse::Sparse::default(),
+            checking: checks::Checking::default(),
             guests: rustc_hash::FxHashMap::default(),
             views: rustc_hash::FxHashMap::default(),
             retired_views: Vec::new(),
@@ -145,8 +151,10 @@ impl Allocator {
         let caps = device.caps().clone();
         let classes = MemoryKind::ALL.map(|kind| config::classes_of(&caps, kind));
         let paged = caps.paging.filter(|_| config.paging).map_or(0, |paging| paging.classes);
+        let checked = config.guard || !config.checks.is_off();
         let inner = Inner {
             device,
+            checked,
             caps,
             classes,
             paged,

@@ -14,6 +14,7 @@ use crate::request::Tag;
 use crate::size_class::{SizeClass, class_of};
 use crate::stats::{Counter, Tally};
 
+use super::checks::Checking;
 use super::intern::{Names, Sites};
 use super::moving::Moves;
 use super::shelf::Shelf;
@@ -159,6 +160,8 @@ pub(crate) struct State {
     pub tag_numbers: FxHashMap<Box<str>, Tag>,
     /// Points to wait for before a block's first use, by the block's slot.
     pub waits: Sparse<Points>,
+    /// What is checked about blocks.
+    pub checking: Checking,
     /// Other streams that a block was used on, by the block's slot.
     pub guests: FxHashMap<u32, Vec<StreamId>>,
     pub views: FxHashMap<u32, View>,

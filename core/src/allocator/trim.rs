@@ -59,6 +59,7 @@ impl Allocator {
     /// As [`trim`](Self::trim).
     pub fn release_cached(&self) -> Result<u64, Error> {
         self.inner.refuse_in_capture()?;
+        self.inner.finish_checks(Duration::MAX)?;
         self.inner.settle(Duration::MAX)?;
         self.trim(0)
     }

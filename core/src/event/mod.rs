@@ -77,6 +77,9 @@ pub enum EventKind {
     MoveRefused = 29,
     /// The call stack of a request was taken. `a` its number, `b` nanoseconds that it cost.
     Stack = 30,
+    /// A check found words written that nobody may write. `a` words of 4 bytes, `b` bytes that were
+    /// compared, `c` their offset in the space; the site is the block's.
+    Damage = 31,
 }
 
 /// Where the memory of an [`EventKind::Alloc`] came from.

@@ -67,6 +67,18 @@ impl Pages {
         Some((range.len, &mut range.points))
     }
 
+    /// The owners of the nearest live blocks before and after a range, at most `far` ranges away.
+    pub fn owners_beside(&self, slot: u32, far: usize) -> [Option<u32>; 2] {
+        let at = |index: u32| self.ranges.at(index);
+        let owner = |range: &Range| {
+            (range.state == State::Live && range.owner != NONE).then_some(range.owner)
+        };
+        let own = at(slot);
+        let below = std::iter::successors(own.and_then(|own| at(own.prev)), |it| at(it.prev));
+        let above = std::iter::successors(own.and_then(|own| at(own.next)), |it| at(it.next));
+        [below.take(far).find_map(owner), above.take(far).find_map(owner)]
+    }
+
     /// The parts of a zone in order of address.
     pub fn parts(&self, zone: Zone) -> Vec<Part<'_>> {
         let mut parts = Vec::new();

@@ -100,6 +100,23 @@ impl Pool {
         }
     }
 
+    /// The owners of the nearest live ranges before and after a block, as far as a few ranges
+    /// between them.
+    pub fn beside(&self, spot: Spot) -> [Option<u32>; 2] {
+        const FAR: usize = 8;
+        match (spot.kind(), &self.paged) {
+            (SpotKind::Slab(node), _) => {
+                let ranges = &self.ranges;
+                let owner = |node| (ranges.state(node) == State::Live).then(|| ranges.owner(node));
+                let below = std::iter::successors(ranges.prev(node), |at| ranges.prev(*at));
+                let above = std::iter::successors(ranges.next(node), |at| ranges.next(*at));
+                [below.take(FAR).find_map(owner), above.take(FAR).find_map(owner)]
+            }
+            (SpotKind::Page(slot), Some(paged)) => paged.pages.owners_beside(slot, FAR),
+            (SpotKind::Page(_), None) => [None; 2],
+        }
+    }
+
     /// What growing a block in place would have to wait for; `None` when there is no room. Blocks
     /// in slabs only.
     pub fn growth(&self, spot: Spot, bytes: u64) -> Option<Points> {

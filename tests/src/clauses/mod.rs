@@ -3,6 +3,7 @@
 mod blocks;
 mod books;
 mod caps;
+mod checks;
 mod compute;
 mod ending;
 mod errors;
@@ -39,6 +40,7 @@ const AREAS: &[&[Clause]] = &[
     books::CLAUSES,
     moves::CLAUSES,
     pausing::CLAUSES,
+    checks::CLAUSES,
     ending::CLAUSES,
 ];
 

@@ -159,6 +159,11 @@ flaws! {
     BuffersLeak,
     GrowthIgnored,
     PauseClaimed,
+    ChecksIgnored,
+    PoisonIgnored,
+    QuarantineIgnored,
+    GuardIgnored,
+    DamageForgotten,
 }
 
 impl Flaw {

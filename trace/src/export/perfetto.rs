@@ -149,6 +149,7 @@ impl<W: Write> Lanes<'_, W> {
                 Happened::LimitSet => "limit set",
                 // Mappings are no business of any lane.
                 Happened::MappingStale | Happened::MappingGone => continue,
+                Happened::Damage => "damage: written where nobody may",
                 Happened::WaitFor(behind) => {
                     let behind = u64::from(behind) + 1;
                     let ends = [("awaited", at, behind), ("waits", at, lane)];

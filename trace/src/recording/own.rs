@@ -172,6 +172,7 @@ fn happened(event: &Event) -> Option<Happened> {
         (EventKind::MoveCancelled, Happened::MoveCancelled),
         (EventKind::MoveDropped, Happened::MoveDropped),
         (EventKind::MoveCorrupt, Happened::MoveCorrupt),
+        (EventKind::Damage, Happened::Damage),
         (EventKind::Wait, Happened::WaitFor(event.stream())),
         (EventKind::MoveRefused, Happened::MoveRefused(event.a as u8)),
         (EventKind::LimitSet, Happened::LimitSet),

@@ -100,6 +100,8 @@ pub enum Happened {
     MoveDropped,
     /// The copy differed.
     MoveCorrupt,
+    /// A check found words written that nobody may write.
+    Damage,
     /// The request that follows waits for this stream.
     WaitFor(u32),
     /// A block was not moved, by the number of [`Why`](terrane_core::compact::Why).

@@ -50,8 +50,9 @@ impl Compactor {
             let Ok(block) = state.block(it.key) else { continue };
             let view = state.views.get(&it.key.index()).copied();
             let handle = Handle { key: it.key, allocator: self.alloc.inner.id };
-            let old = state.resolved(block.pool, block.spot, view);
-            let new = state.resolved(self.pass.pool, it.to.spot, it.view);
+            let shown = |at| state.checking.shown(it.key, at);
+            let old = shown(state.resolved(block.pool, block.spot, view));
+            let new = shown(state.resolved(self.pass.pool, it.to.spot, it.view));
             offers.push(Offer { handle, old, new, answer: it.answer });
         }
         offers
@@ -72,7 +73,7 @@ impl Compactor {
 }
 
 impl State {
-    pub(super) fn resolved(
+    pub(in crate::allocator) fn resolved(
         &self,
         pool: u16,
         spot: crate::pool::Spot,
@@ -94,7 +95,7 @@ impl Inner {
                 if !state.block(it.key).is_ok_and(|block| block.has(flag::HAS_VIEW)) {
                     continue;
                 }
-                state.resolved(pool, it.to.spot, None)
+                state.checking.shown(it.key, state.resolved(pool, it.to.spot, None))
             };
             match self.device.create_view(at.place, at.bytes) {
                 Ok(view) => it.view = Some(view),

@@ -370,6 +370,9 @@ impl State {
         if let Ok(block) = self.block_mut(key) {
             block.flags &= !flag::HAS_WAITS;
         }
+        if asleep.contents.is_none() {
+            self.checking.disarm(key);
+        }
         self.asleep.insert(key.index(), asleep);
         self.event(Event::new(EventKind::Resized).handle(key.to_bits()));
     }
@@ -392,6 +395,7 @@ impl State {
     /// Frees a paused block. Nothing can be using it.
     pub(in crate::allocator) fn release_asleep(&mut self, key: Key) {
         let Ok(block) = self.blocks.remove(key) else { return };
+        self.checking.forget(key);
         self.asleep.remove(&key.index());
         self.guests.remove(&key.index());
         let now = self.now();
