@@ -10,6 +10,7 @@ mod h200;
 mod install;
 mod metadata;
 mod shell;
+mod soak;
 mod test;
 mod tidy;
 
@@ -41,6 +42,8 @@ enum Task {
     Dist(dist::Options),
     /// Random inputs against everything that reads what others wrote; needs cargo-fuzz.
     Fuzz(fuzz::Options),
+    /// Threads, streams, passes, faults and recording at once, for a long time.
+    Soak(soak::Options),
     /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
     H200(h200::Options),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::Soak(options) => soak::run(&options),
         Task::H200(options) => h200::run(&options),
     };
     // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.

@@ -84,8 +84,8 @@ pub struct Config {
     /// soon as the block is freed and its work is done. On a device that leaves unmapped pages
     /// around memory objects (`Options::guard` of the CUDA device) the device then faults at the
     /// first access past a block or after its free, and memory checkers see the bounds of blocks.
-    /// Slow: driver calls at every request. The environment variable `TERRANE_CHECKS` switches it on
-    /// by `pass-through`.
+    /// Slow: driver calls at every request. The environment variable `TERRANE_CHECKS` switches it
+    /// on by `pass-through`.
     pub guard: bool,
     /// Checks for the program's own writes outside of blocks and after frees. None, unless the
     /// environment variable `TERRANE_CHECKS` says so.

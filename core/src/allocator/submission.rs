@@ -91,7 +91,12 @@ impl Submission {
             (at, state.waits_on(key, self.stream))
         };
         self.held.push(key);
-        self.alloc.inner.device.wait_on_stream(self.stream, waits.as_slice())?;
+        let waiting = self.alloc.inner.device.wait_on_stream(self.stream, waits.as_slice());
+        if let Err(error) = waiting {
+            // The stream does not wait: its next use of the block has to.
+            self.alloc.inner.lock().forget_guest(key, self.stream);
+            return Err(error.into());
+        }
         Ok(at)
     }
 
@@ -250,6 +255,13 @@ impl State {
         }
         waits.retain(|point| point.stream != stream && point.value != SyncPoint::NEVER);
         waits
+    }
+
+    /// Says that a stream does not wait yet for what a block's own stream has done with it.
+    fn forget_guest(&mut self, key: Key, stream: StreamId) {
+        if let Some(guests) = self.guests.get_mut(&key.index()) {
+            guests.retain(|guest| *guest != stream);
+        }
     }
 
     /// Notes that a block is used on a stream that is not its own; tells whether for the first

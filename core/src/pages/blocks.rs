@@ -39,6 +39,11 @@ impl Pages {
         range.start
     }
 
+    /// Says that a block has moved away, while its range is still taken.
+    pub fn disown(&mut self, slot: u32) {
+        self.set_owner(slot, NONE);
+    }
+
     /// Whether the range in a slot is a live block of this owner.
     pub fn is_owned_by(&self, slot: u32, owner: u32) -> bool {
         self.ranges.at(slot).is_some_and(|range| {
@@ -135,12 +140,12 @@ impl Pages {
         (span.base, span.top)
     }
 
-    /// Number of blocks in use, paused ones too. O(n).
+    /// Number of owned blocks in use, paused ones too. O(n).
     pub fn live_blocks(&self) -> usize {
         let is_block = |range: &Range| match range.state {
-            State::Live | State::Paused => true,
-            // One that is being paused or resumed; a new one has no owner yet.
-            State::Mapping => range.owner != NONE,
+            // Those without an owner are where blocks move to, or have moved from. What is mapping
+            // is being paused or resumed; a new one has no owner yet.
+            State::Live | State::Paused | State::Mapping => range.owner != NONE,
             _ => false,
         };
         self.ranges.table.iter().filter(|(_, range)| is_block(range)).count()

@@ -129,6 +129,9 @@ impl Pool {
         if let Some(node) = node_of(spot) {
             self.ranges.set_state(node, State::Mapping);
         }
+        if let (SpotKind::Page(slot), Some(paged)) = (spot.kind(), &mut self.paged) {
+            paged.pages.disown(slot);
+        }
         self.take_uses(spot)
     }
 

@@ -99,8 +99,16 @@ impl Inner {
         let key = made.handle.key;
         let place = self.lock_still(key).hold(key)?.place;
         let filled = self.submit_fills(made, request, guarded, place);
-        let point = filled.as_ref().ok().copied().flatten();
+        let point = match &filled {
+            Ok(point) => *point,
+            // One of them may be under way all the same.
+            Err(_) => self.device.mark(request.stream).ok(),
+        };
         self.unhold(&[key], point);
+        if filled.is_ok() {
+            // Known to be a use by now, which a comparison waits for.
+            self.lock().checking.arm(key);
+        }
         filled.map(drop)
     }
 

@@ -68,7 +68,7 @@ impl Inner {
     fn submit_check(&self, key: Key) -> Result<(), Error> {
         let (stream, guarded, place) = self.wait_for_uses(key)?;
         let compute = self.compute()?;
-        let regions = guarded.margins(key, place);
+        let regions = guarded.armed_margins(key, place);
         let compared: Vec<_> = regions.iter().map(|(_, region)| *region).collect();
         let mut ticket = None;
         if !compared.is_empty() {

@@ -66,7 +66,7 @@ impl Inner {
 
     fn submit_look(&self, key: Key) -> Result<(), Error> {
         let (stream, guarded, place) = self.wait_for_uses(key)?;
-        let regions = guarded.margins(key, place);
+        let regions = guarded.armed_margins(key, place);
         let compared: Vec<_> = regions.iter().map(|(_, region)| *region).collect();
         let ticket = self.compute()?.verify(stream, &compared)?;
         let point = ticket.point;
@@ -87,9 +87,10 @@ impl Inner {
         loop {
             let mut state = self.lock();
             let visits = &mut state.checking.visits;
-            let Some(visit) = visits.pop_front_if(|visit| visit.point.value <= reached) else {
+            if visits.front().is_none_or(|visit| visit.point.value > reached) {
                 break;
-            };
+            }
+            let Some(visit) = visits.pop_front() else { break };
             drop(state);
             self.settle_visit(&visit);
         }
@@ -136,7 +137,7 @@ impl Inner {
 
     fn submit_leave(&self, key: Key) -> Result<(), Error> {
         let (stream, guarded, place) = self.wait_for_uses(key)?;
-        let mut regions = guarded.margins(key, place);
+        let mut regions = guarded.armed_margins(key, place);
         regions.push((super::DamageKind::AfterFree, guarded.inside(key, place)));
         let compared: Vec<_> = regions.iter().map(|(_, region)| *region).collect();
         let ticket = self.compute()?.verify(stream, &compared)?;

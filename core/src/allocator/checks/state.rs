@@ -17,7 +17,7 @@ use super::{Checks, Damage, DamageKind, Suspect};
 const KEPT_FINDINGS: usize = 1024;
 
 /// Mixed into a block's name for the pattern of its freed bytes.
-const FREED_SEED: u64 = 0x5EED_0F_F4EE_D000;
+const FREED_SEED: u64 = 0x5EED_00F0_F4EE_D000;
 
 /// What is checked about a block, by its slot.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Guarded {
     pub bytes: u64,
     /// Bytes of the margin behind that.
     pub back: u64,
-    /// Whether the margins hold their pattern.
+    /// Whether the margins hold their pattern: not before they are filled.
     pub armed: bool,
     /// Who freed it.
     pub freed: Option<&'static Location<'static>>,
@@ -46,7 +46,7 @@ impl Guarded {
             front,
             bytes: whole(bytes),
             back: whole(checks.margin),
-            armed: checks.margin > 0,
+            armed: false,
             freed: None,
             beside: [None; 2],
         }
@@ -57,9 +57,14 @@ impl Guarded {
         self.front.saturating_add(self.bytes).saturating_add(self.back)
     }
 
-    /// The margins of a block whose user sees what begins at `at`.
+    /// The margins of a block whose user sees what begins at `at`, if they hold their pattern.
+    pub fn armed_margins(&self, key: Key, at: Place) -> Vec<(DamageKind, Region)> {
+        if self.armed { self.margins(key, at) } else { Vec::new() }
+    }
+
+    /// Where the margins of a block are.
     pub fn margins(&self, key: Key, at: Place) -> Vec<(DamageKind, Region)> {
-        if !self.armed {
+        if self.back == 0 {
             return Vec::new();
         }
         let region = |offset, bytes| {
@@ -143,6 +148,13 @@ impl Checking {
         match self.guarded.get(&key.index()) {
             Some(guarded) if bytes > guarded.bytes => Err(Error::NoRoomToGrow),
             _ => Ok(()),
+        }
+    }
+
+    /// Says that the margins of a block hold their pattern.
+    pub fn arm(&mut self, key: Key) {
+        if let Some(guarded) = self.guarded.get_mut(&key.index()) {
+            guarded.armed = guarded.back > 0;
         }
     }
 

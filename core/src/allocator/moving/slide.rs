@@ -16,6 +16,9 @@ use super::reserve::{Item, Slides};
 use super::state::Flight;
 use super::submit::SLICE;
 
+/// How often a piece is put back where it was, before its block is given up.
+const PUT_BACK_TRIES: u32 = 8;
+
 /// What of the slides was really copied.
 #[derive(Default)]
 struct Slid {
@@ -177,9 +180,9 @@ impl Inner {
                         bytes: piece.bytes,
                     });
                     for piece in back {
-                        match self.copy_all(pass, stream, &[piece]) {
-                            Ok(point) => slid.point = Some(point),
-                            Err(_) => slid.torn = true,
+                        match self.copy_surely(pass, stream, &piece) {
+                            Some(point) => slid.point = Some(point),
+                            None => slid.torn = true,
                         }
                     }
                     return;
@@ -187,6 +190,12 @@ impl Inner {
             }
         }
         slid.done += 1;
+    }
+
+    /// Copies a piece without which a block is lost: a device that fails now and then is asked
+    /// again.
+    fn copy_surely(&self, pass: &mut Pass, stream: StreamId, op: &CopyOp) -> Option<SyncPoint> {
+        (0..PUT_BACK_TRIES).find_map(|_| self.copy_all(pass, stream, &[*op]).ok())
     }
 
     fn flip_slides(&self, pass: &mut Pass, slides: &Slides, waits: &Points, slid: &Slid) {

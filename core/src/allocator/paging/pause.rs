@@ -17,6 +17,9 @@ use crate::allocator::{Allocator, Handle};
 /// Bytes that are copied between device and host at a time.
 const CHUNK: u64 = 64 << 20;
 
+/// How long a read whose wait failed is waited for once more.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
 /// Which blocks to pause or to resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -191,7 +194,12 @@ impl Inner {
             let part = CHUNK.min(bytes - offset);
             let from = Place { offset: place.offset + offset, ..place };
             let ticket = self.device.read(block.stream, from, part)?;
-            self.wait_all(&Points::one(ticket.point), time, 0)?;
+            if let Err(error) = self.wait_all(&Points::one(ticket.point), time, 0) {
+                // Taken if it is there, so that the device does not keep the bytes for ever.
+                let _ = self.device.wait_any(&[ticket.point], LAST_WAIT);
+                let _ = self.device.take_read(ticket);
+                return Err(error);
+            }
             contents.extend(self.device.take_read(ticket)?);
             offset += part;
         }

@@ -110,7 +110,10 @@ impl Streams {
     }
 
     pub(super) fn retire(&mut self, stream: StreamId) -> Result<(), DeviceError> {
-        self.open_lane(stream)?.retired = true;
+        let lane = self.open_lane(stream)?;
+        lane.retired = true;
+        // Streams are never forgotten: programs that make many keep only the numbers of old ones.
+        lane.queue.shrink_to_fit();
         Ok(())
     }
 
