@@ -38,6 +38,7 @@ impl Allocator {
     #[track_caller]
     pub fn free_on(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
         let point = self.inner.device.mark(stream)?;
+        self.inner.note_if_captured(handle, stream)?;
         self.inner.free(handle, &Points::one(point))
     }
 
@@ -51,13 +52,15 @@ impl Allocator {
     }
 
     /// Records that work submitted so far on `stream` uses the block, so that a later free waits
-    /// for it.
+    /// for it. On a stream that is being captured the use is the graph's, at every replay: the
+    /// block keeps its place and its memory until [`release_graph`](Self::release_graph).
     ///
     /// # Errors
     /// [`Error::UseAfterFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`], and the
     /// device's for an unknown stream.
     pub fn record_use(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
         let point = self.inner.device.mark(stream)?;
+        self.inner.note_if_captured(handle, stream)?;
         self.inner.record_use(handle, &Points::one(point))
     }
 
@@ -139,7 +142,7 @@ impl Inner {
             Err(Error::UseAfterFree) => return Err(Error::DoubleFree),
             Err(error) => return Err(error),
         };
-        let special = flag::FOREIGN | flag::MAPPED | flag::MOVING | flag::SLIDING;
+        let special = flag::FOREIGN | flag::MAPPED | flag::MOVING | flag::SLIDING | flag::CAPTURED;
         if capturing || block.holds > 0 || block.has(special) {
             return self.free_special(state, key, points.clone(), capturing);
         }
@@ -149,8 +152,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees a block that others submit work for, that is held, moved or paused, or during a
-    /// capture.
+    /// Frees a block that others submit work for, that is held, moved, paused or used by a graph,
+    /// or during a capture.
     #[cold]
     fn free_special(
         &self,
@@ -181,7 +184,7 @@ impl Inner {
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             return Ok(());
         }
-        if capturing {
+        if capturing || block.has(flag::CAPTURED) {
             state.block_mut(key)?.flags |= flag::FREE_LATER;
             state.defer_or_free(key, points);
             return Ok(());
@@ -200,7 +203,7 @@ impl Inner {
         }
     }
 
-    /// Completes frees that were put off until no capture is open.
+    /// Completes frees that were put off until no capture is open, and no graph uses the block.
     pub(super) fn run_deferred(&self) {
         if self.caps().capture && self.device.is_capturing() {
             return;
@@ -208,7 +211,7 @@ impl Inner {
         let mut state = self.lock();
         let deferred = std::mem::take(&mut state.deferred);
         let views: Vec<_> =
-            deferred.into_iter().filter_map(|d| state.release(d.key, &d.points)).collect();
+            deferred.into_iter().filter_map(|d| state.complete_free(d.key, d.points)).collect();
         drop(state);
         for view in views {
             self.destroy_views(Some(view));
@@ -355,7 +358,7 @@ impl State {
     /// any other only when no capture is open.
     fn defer_or_free(&mut self, key: Key, points: Points) {
         let Some((_, block)) = self.blocks.at(key.index()) else { return };
-        if self.pool(block).key.graph.is_some() {
+        if self.pool(block).key.graph.is_some() && !block.has(flag::CAPTURED) {
             // Reusable by the same stream of the same graph, by nobody else until it is released.
             let _ = self.release(key, &points);
         } else {

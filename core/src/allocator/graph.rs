@@ -3,11 +3,18 @@
 //! A captured graph replays with the addresses it was captured with. So blocks allocated while a
 //! stream is captured come from a pool of the graph's own: they are never moved, unmapped or
 //! trimmed, and freed ones are reused only inside the graph, until the graph is released.
+//!
+//! Other blocks that a graph uses, weights and inputs, keep their place for as long, and their
+//! memory too: freed meanwhile, they stay as they are until the last such graph is released. So
+//! no page under them is ever stolen, trimmed or handed out behind a replay's back.
 
-use crate::device::CaptureId;
+use crate::device::{CaptureId, View};
 use crate::error::Error;
-use crate::point::StreamId;
+use crate::id::Key;
+use crate::point::{Points, StreamId};
 
+use super::handle::Handle;
+use super::state::{Deferred, State, flag};
 use super::{Allocator, Inner};
 
 /// The private memory of one captured graph.
@@ -30,7 +37,12 @@ impl Allocator {
 
     /// Tells that a captured graph is destroyed and its last replay is over: its freed memory
     /// can be trimmed, and serves nobody else before that. Blocks of it that are still live stay
-    /// until they are freed. Pre: all work that used its memory is done.
+    /// until they are freed. Blocks from elsewhere that it used may move again, and those that
+    /// were freed meanwhile are free now. Pre: all work that used its memory is done.
+    ///
+    /// The allocator knows of the uses that go through it, and of those that
+    /// [`record_use`](Self::record_use) or [`free_on`](Self::free_on) name the captured stream
+    /// for.
     ///
     /// # Errors
     /// [`Error::ForeignHandle`] for a graph of another allocator;
@@ -76,13 +88,63 @@ impl Inner {
         state.graphs.insert(id, number);
         Ok(Some(number))
     }
+
+    /// Notes that work on a stream uses a block, if the stream is being captured.
+    pub(super) fn note_if_captured(&self, handle: Handle, stream: StreamId) -> Result<(), Error> {
+        let Some(graph) = self.graph_of(stream)? else { return Ok(()) };
+        let key = handle.key_for(self.id)?;
+        let mut state = self.lock();
+        state.block(key)?;
+        state.note_captured(key, graph);
+        Ok(())
+    }
 }
 
-impl super::state::State {
+impl State {
+    /// Notes that a graph uses a block. One of the graph's own pool is kept for it anyway.
+    pub(super) fn note_captured(&mut self, key: Key, graph: u32) {
+        let Ok(block) = self.blocks.get(key) else { return };
+        if self.pool(block).key.graph == Some(graph) {
+            return;
+        }
+        if let Ok(block) = self.blocks.get_mut(key) {
+            block.flags |= flag::CAPTURED;
+        }
+        let graphs = self.captured.entry(key).or_default();
+        if !graphs.contains(&graph) {
+            graphs.push(graph);
+        }
+    }
+
+    /// Frees a block whose free was put off, unless a graph uses it: then once that is released.
+    /// Gives a view that nothing uses any more.
+    pub(super) fn complete_free(&mut self, key: Key, points: Points) -> Option<View> {
+        if self.blocks.get(key).is_ok_and(|block| block.has(flag::CAPTURED)) {
+            self.deferred.push(Deferred { key, points });
+            return None;
+        }
+        self.release(key, &points)
+    }
+
+    /// Forgets that a graph uses blocks: those that no other one uses are like any block again.
+    fn forget_captured(&mut self, graph: u32) {
+        let Self { captured, blocks, .. } = self;
+        captured.retain(|key, graphs| {
+            graphs.retain(|&other| other != graph);
+            if graphs.is_empty()
+                && let Ok(block) = blocks.get_mut(*key)
+            {
+                block.flags &= !flag::CAPTURED;
+            }
+            !graphs.is_empty()
+        });
+    }
+
     /// Makes the freed memory of a graph's pools anybody's; gives the views that were kept for
     /// it.
-    fn release_graph_pools(&mut self, graph: u32) -> Vec<crate::device::View> {
+    fn release_graph_pools(&mut self, graph: u32) -> Vec<View> {
         self.graphs.retain(|_, number| *number != graph);
+        self.forget_captured(graph);
         let mut released: Vec<(crate::device::MemoryKind, u64)> = Vec::new();
         for pool in self.pools.iter_mut().filter(|pool| pool.key.graph == Some(graph)) {
             // The graph's last replay is over, and with it every use of this memory.

@@ -171,10 +171,11 @@ impl Inner {
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {
-                if state.hold_for_check(key) {
+                // The free of what a graph may still write to is put off, and not checked.
+                if !block.has(flag::CAPTURED) && state.hold_for_check(key) {
                     to_check.push(key);
                 } else {
-                    views.extend(state.release(key, &Points::NONE));
+                    views.extend(state.complete_free(key, Points::NONE));
                 }
             }
         }

@@ -142,6 +142,7 @@ impl Allocator {
             shelf: shelf::Shelf::new(),
             sections: Table::new(),
             graphs: rustc_hash::FxHashMap::default(),
+            captured: rustc_hash::FxHashMap::default(),
             next_graph: 1,
             in_flight: 0,
             waiting: 0,

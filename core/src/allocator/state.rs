@@ -86,7 +86,7 @@ impl Block {
     }
 }
 
-/// A free that has to wait until no capture is open.
+/// A free that has to wait until no capture is open and no graph uses the block.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     pub key: Key,
@@ -178,6 +178,8 @@ pub(crate) struct State {
     pub sections: Table<SectionPeaks>,
     /// Numbers of the graphs that may be captured or replayed, by the device's name of the capture.
     pub graphs: FxHashMap<u64, u32>,
+    /// Blocks of other pools that graphs use, with those graphs.
+    pub captured: FxHashMap<Key, Vec<u32>>,
     pub next_graph: u32,
     /// Device calls under way that may end a shortage.
     pub in_flight: u32,

@@ -21,8 +21,8 @@ pub struct Submission {
     alloc: Allocator,
     stream: StreamId,
     held: Vec<Key>,
-    /// Whether the work becomes part of a graph.
-    captured: bool,
+    /// The graph that the work becomes part of.
+    graph: Option<u32>,
     closed: bool,
 }
 
@@ -84,9 +84,9 @@ impl Submission {
         let (at, waits) = {
             let mut state = self.alloc.inner.lock_still(key);
             let at = state.hold(key)?;
-            if self.captured {
+            if let Some(graph) = self.graph {
                 // The graph replays with this address.
-                state.block_mut(key)?.flags |= flag::CAPTURED;
+                state.note_captured(key, graph);
             }
             (at, state.waits_on(key, self.stream))
         };
@@ -135,8 +135,9 @@ impl Drop for Submission {
 impl Allocator {
     /// Opens a submission on a stream.
     pub fn submit(&self, stream: StreamId) -> Submission {
-        let captured = self.inner.caps().capture && self.inner.device.capture_of(stream).is_some();
-        Submission { alloc: self.clone(), stream, held: Vec::new(), captured, closed: false }
+        // A graph too many to have a number is never released: what it uses stays for good.
+        let graph = self.inner.graph_of(stream).unwrap_or(Some(u32::MAX));
+        Submission { alloc: self.clone(), stream, held: Vec::new(), graph, closed: false }
     }
 
     /// Runs a kernel over blocks: resolves them, puts the waits in, submits, marks their use.

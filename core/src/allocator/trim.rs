@@ -160,13 +160,19 @@ impl Inner {
             released += detached.plain.bytes;
             self.release(detached)?;
         }
-        // Its own pool's free pages were looked at before.
         let keys: Vec<_> = allowed_classes(self.caps(), &self.config, asked.request)
             .map(|class| asked.key(class))
             .collect();
         let others = |pool: &Pool| heaps.contains(&pool.heap) && !keys.contains(&pool.key);
         let left = asked.layout.bytes.saturating_sub(released);
         released += self.release_pages(&|_| left, u64::MAX, &others)?;
+        // Its own pool's free pages were looked at before. Where they are enough, what stood in
+        // the way was that no more may be mapped twice, or that they are longer than the gaps.
+        let own = |pool: &Pool| heaps.contains(&pool.heap) && keys.contains(&pool.key);
+        let left = asked.layout.bytes.saturating_sub(released);
+        if left > 0 && self.lock().could_make(left, &own) {
+            released += self.release_pages(&|_| left, u64::MAX, &own)?;
+        }
         Ok(released > 0)
     }
 
@@ -187,6 +193,14 @@ impl Inner {
 }
 
 impl State {
+    /// Whether `bytes` could be made once a pool's wholly free pages are given back.
+    fn could_make(&self, bytes: u64, of: &dyn Fn(&Pool) -> bool) -> bool {
+        self.pools.iter().filter(|pool| of(pool)).any(|pool| {
+            let free = pool.usage().free_pages;
+            free > 0 && self.budget.left(pool.heap).saturating_add(free) >= bytes
+        })
+    }
+
     /// Bytes of segments that are wholly free, and of wholly free pages.
     fn idle_bytes(&self) -> u64 {
         let pages: u64 = self.pools.iter().map(|pool| pool.usage().free_pages).sum();

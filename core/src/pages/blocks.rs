@@ -107,7 +107,7 @@ impl Pages {
     /// in no order.
     pub fn page_places(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         self.store.pages.iter().map(|(_, page)| {
-            let may_leave = page.excluded == 0 && !page.in_flight && page.unmapping == 0;
+            let may_leave = !page.in_flight && page.unmapping == 0;
             (page.at, page.backing.bytes, may_leave)
         })
     }

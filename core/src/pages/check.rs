@@ -32,8 +32,8 @@ impl Pages {
     /// - INV-PAGES-5: pages do not overlap, in addresses or in their object; each granule names
     ///   its page.
     /// - INV-PAGES-6: a page's live bytes are those of the live and mapping ranges over it.
-    /// - INV-PAGES-7: exactly the pages without live bytes, shield or flight are listed free; the
-    ///   free bytes are their sum.
+    /// - INV-PAGES-7: exactly the pages without live bytes that are not in flight are listed free;
+    ///   the free bytes are their sum.
     /// - INV-PAGES-8: reserved is the sum of objects, each once; an object's pages are counted.
     /// - INV-PAGES-9: live bytes are those of live blocks and of blocks being mapped; the peaks
     ///   are not below what they are peaks of.

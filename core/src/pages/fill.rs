@@ -85,7 +85,10 @@ impl Filling<'_> {
             } else if let Some(made) = self.exchange(left, piece, at) {
                 made
             } else {
-                self.create_past_room(piece, at)?
+                match self.create_past_room(piece, at) {
+                    Ok(made) => made,
+                    Err(error) => self.steal_longer(left, gap.space_end - at, at).ok_or(error)?,
+                }
             };
         }
         Ok(())
@@ -133,21 +136,42 @@ impl Filling<'_> {
     /// A page a little longer than what is left, else the one no longer than that which is
     /// largest, with a tenth of the hole it lies in counted against it.
     fn steal(&mut self, left: u64, space: u64, at: u64) -> Option<u64> {
-        let pages = self.pages;
-        if pages.stale.len() + pages.unmapping + self.steals >= pages.policy.stale_max {
+        if self.is_at_cap() {
             return None;
         }
-        let granule = pages.granule.get();
+        let granule = self.pages.granule.get();
         let longest = (left + granule.max(left / 16)).min(space);
-        let free = &pages.store.free;
-        let longer = free.between(left, longest).map(|(_, index)| index);
-        let longer = longer.filter_map(|index| Some((index, self.apart(index)?)));
-        let fits = longer.take(LOOKED_AT).find(|(_, page)| self.is_ready(page));
-        let index = match fits {
-            Some((index, _)) => index,
-            None => self.least_useful((left + granule).min(space))?,
-        };
-        let (key, page) = pages.store.pages.at(index)?;
+        let fits = self.shortest_ready(left, longest);
+        let index = fits.or_else(|| self.least_useful((left + granule).min(space)))?;
+        self.take(index, at)
+    }
+
+    /// The last resort: a page much longer than what is left, where there is space for it.
+    fn steal_longer(&mut self, left: u64, space: u64, at: u64) -> Option<u64> {
+        if self.is_at_cap() {
+            return None;
+        }
+        let index = self.shortest_ready(left, space)?;
+        self.take(index, at)
+    }
+
+    /// Whether no more pages may be mapped at a second place.
+    fn is_at_cap(&self) -> bool {
+        let pages = self.pages;
+        pages.stale.len() + pages.unmapping + self.steals >= pages.policy.stale_max
+    }
+
+    /// The shortest free page of at least `least` and at most `most` bytes that can be stolen.
+    fn shortest_ready(&self, least: u64, most: u64) -> Option<u32> {
+        let pages = self.pages.store.free.between(least, most).map(|(_, index)| index);
+        let apart = pages.filter_map(|index| Some((index, self.apart(index)?)));
+        let ready = apart.take(LOOKED_AT).find(|(_, page)| self.is_ready(page));
+        ready.map(|(index, _)| index)
+    }
+
+    /// Steals a page for a place.
+    fn take(&mut self, index: u32, at: u64) -> Option<u64> {
+        let (key, page) = self.pages.store.pages.at(index)?;
         let points = self.points(page);
         let backing = page.backing;
         self.steps.push(Step::Steal { page: PageId(key), backing, from: page.at, at });

@@ -1,5 +1,7 @@
 //! Dropping stale mappings and giving wholly free pages back.
 
+use std::collections::BTreeMap;
+
 use super::page::{Backing, ObjectId};
 use super::ranges::{Saved, State};
 use super::{BlockId, PageId, Pages, PagesError, Points};
@@ -138,33 +140,47 @@ impl Pages {
     }
 
     /// Starts giving back wholly free pages whose points are reached, largest first, until
-    /// `bytes` are on their way or none is left; only those idle since `idle_before` or earlier.
-    /// The caller unmaps each, then says how it went.
+    /// `bytes` are on their way or none is left; only those idle since `idle_before` or earlier,
+    /// and only with all other pages of their object: a part of one would give nothing back and
+    /// serve nobody. The caller unmaps each, then says how it went.
     pub fn trim(&mut self, bytes: u64, idle_before: u64) -> Vec<Departure> {
-        let mut going = Vec::new();
-        let mut left = bytes;
-        let free = self.store.free.between(0, u64::MAX);
-        let candidates: Vec<u32> = free.rev().map(|(_, index)| index).collect();
-        for index in candidates {
+        let mut whole: BTreeMap<ObjectId, Vec<u32>> = BTreeMap::new();
+        let mut order = Vec::new();
+        for (_, index) in self.store.free.between(0, u64::MAX).rev() {
+            if let Some(object) = self.object_to_leave(index, idle_before) {
+                whole.entry(object).or_default().push(index);
+                order.push(object);
+            }
+        }
+        let (mut going, mut left) = (Vec::new(), bytes);
+        for object in order {
             if left == 0 {
                 break;
             }
-            if let Some(departure) = self.depart_page(index, idle_before) {
-                left = left.saturating_sub(departure.backing.bytes);
-                going.push(departure);
+            // The first of its pages takes the others along.
+            let Some(pages) = whole.remove(&object) else { continue };
+            let Some(known) = self.store.objects.get(&object) else { continue };
+            if pages.len() == known.pages as usize {
+                left = left.saturating_sub(known.bytes);
+                going.extend(pages.into_iter().filter_map(|page| self.depart_page(page)));
             }
         }
         self.version += u64::from(!going.is_empty());
         going
     }
 
-    fn depart_page(&mut self, index: u32, idle_before: u64) -> Option<Departure> {
+    /// The object of a page that nobody uses and nothing is ordered before.
+    fn object_to_leave(&self, index: u32, idle_before: u64) -> Option<ObjectId> {
+        let (_, page) = self.store.pages.at(index)?;
+        let idle = page.is_free() && page.unmapping == 0 && page.idle_since <= idle_before;
+        let end = page.at + page.backing.bytes;
+        (idle && self.points_under(page.at, end).is_empty()).then_some(page.backing.object)
+    }
+
+    fn depart_page(&mut self, index: u32) -> Option<Departure> {
+        self.object_to_leave(index, u64::MAX)?;
         let (key, page) = self.store.pages.at(index)?;
-        let (at, backing, idle) = (page.at, page.backing, page.idle_since);
-        let points = self.points_under(at, at + backing.bytes);
-        if !page.is_free() || page.unmapping > 0 || idle > idle_before || !points.is_empty() {
-            return None;
-        }
+        let (at, backing) = (page.at, page.backing);
         let stale = self.stale_of(PageId(key));
         self.store.change(index, |page| page.in_flight = true);
         let (range, saved) = self.depart(at, backing.bytes)?;
@@ -174,7 +190,7 @@ impl Pages {
     /// Takes a page out that is gone although the plan that gave it back failed. Returns its
     /// object when that was its last page.
     pub fn lose(&mut self, page: PageId) -> Option<ObjectId> {
-        let departure = self.depart_page(page.0.index(), u64::MAX)?;
+        let departure = self.depart_page(page.0.index())?;
         self.depart_done(departure)
     }
 

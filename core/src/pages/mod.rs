@@ -476,20 +476,4 @@ impl Pages {
         }
         points
     }
-
-    /// Shields the pages under a block from stealing and giving back (captured graphs,
-    /// persistent kernels), or ends that. Calls nest.
-    ///
-    /// # Errors
-    /// [`PagesError::Unknown`], [`PagesError::WrongState`] when a shield that is not there is to
-    /// be ended.
-    pub fn exclude(&mut self, block: BlockId, excluded: bool) -> Result<(), PagesError> {
-        let range = self.ranges.table.get(block.0)?;
-        let (start, len) = (range.start, range.len);
-        if range.state != State::Live || !self.store.exclude(start, len, excluded) {
-            return Err(PagesError::WrongState);
-        }
-        self.version += 1;
-        Ok(())
-    }
 }

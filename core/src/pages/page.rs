@@ -27,8 +27,6 @@ pub(super) struct Page {
     pub at: u64,
     /// Bytes under live blocks and ranges being mapped.
     pub live: u64,
-    /// How many shields it is under.
-    pub excluded: u32,
     /// On its way elsewhere.
     pub in_flight: bool,
     /// Stale mappings of it that are being unmapped: it can not be given back meanwhile.
@@ -39,7 +37,7 @@ pub(super) struct Page {
 
 impl Page {
     pub const fn is_free(&self) -> bool {
-        self.live == 0 && self.excluded == 0 && !self.in_flight
+        self.live == 0 && !self.in_flight
     }
 }
 
@@ -177,30 +175,9 @@ impl Store {
         });
     }
 
-    /// Shields the pages under a range or ends that; false when there is no shield to end.
-    pub fn exclude(&mut self, start: u64, len: u64, excluded: bool) -> bool {
-        let mut shielded = true;
-        self.each_under(start, len, |page, _| shielded &= page.excluded > 0);
-        if !excluded && !shielded {
-            return false;
-        }
-        self.each_under(start, len, |page, _| {
-            page.excluded = if excluded { page.excluded + 1 } else { page.excluded - 1 };
-        });
-        true
-    }
-
     /// Adds a page at `at`, `live` bytes of it covered.
     pub fn add(&mut self, backing: Backing, at: u64, live: u64, now: u64) -> Option<Key> {
-        let page = Page {
-            backing,
-            at,
-            live,
-            excluded: 0,
-            in_flight: false,
-            unmapping: 0,
-            idle_since: now,
-        };
+        let page = Page { backing, at, live, in_flight: false, unmapping: 0, idle_since: now };
         let key = self.pages.insert(page)?;
         self.paint(at, backing.bytes, Some(key.index()));
         self.enlist(key.index(), false);

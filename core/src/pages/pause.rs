@@ -59,7 +59,7 @@ impl Pages {
             };
             let (from, backing) = (found.at, found.backing);
             let whole = from >= start && from + backing.bytes <= end;
-            if whole && found.excluded == 0 && !found.in_flight && found.unmapping == 0 {
+            if whole && !found.in_flight && found.unmapping == 0 {
                 going.push((PageId(page), from, backing));
             }
             at = from + backing.bytes;

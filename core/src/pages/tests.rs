@@ -163,17 +163,6 @@ fn a_hole_behind_another_stream_serves_only_when_nothing_better_does() {
 }
 
 #[test]
-fn pages_under_a_shield_are_neither_stolen_nor_given_back() {
-    let mut rig = Rig::new(Policy::default());
-    let (a, _) = rig.alloc(&request(20 * MIB, 0), OPEN).unwrap();
-    assert_eq!(rig.pages.exclude(a, false), Err(PagesError::WrongState));
-    rig.pages.exclude(a, true).unwrap();
-    rig.free(a, &Points::NONE);
-    assert_eq!(rig.pages.usage().free_pages, 0);
-    assert!(rig.pages.trim(u64::MAX, u64::MAX).is_empty());
-}
-
-#[test]
 fn trimming_gives_back_what_is_idle_and_a_failure_keeps_it() {
     let mut rig = Rig::new(Policy::default());
     let (a, _) = rig.alloc(&request(20 * MIB, 0), OPEN).unwrap();
@@ -193,6 +182,41 @@ fn trimming_gives_back_what_is_idle_and_a_failure_keeps_it() {
     assert!(objects.iter().all(Option::is_some));
     rig.pages.check().unwrap();
     assert_eq!((rig.pages.usage().reserved, rig.pages.usage().span), (0, 0));
+}
+
+#[test]
+fn a_part_of_an_object_is_not_given_back_alone() {
+    let mut rig = Rig::new(Policy::default());
+    let plan = rig.pages.find(&request(4 * MIB, 0), 0, OPEN).unwrap();
+    let object = ObjectId(1);
+    let part = |offset| Backing { object, object_bytes: 4 * MIB, offset, bytes: 2 * MIB };
+    let reservation = rig.pages.reserve(plan).unwrap();
+    let both = reservation.block();
+    rig.pages.commit(reservation, &[part(0), part(2 * MIB)], 0, &Points::NONE).unwrap();
+    rig.free(both, &Points::NONE);
+    let (first, _) = rig.alloc(&request(2 * MIB, 0), SHUT).unwrap();
+    assert_eq!(rig.pages.usage().free_pages, 2 * MIB);
+    assert!(rig.pages.trim(u64::MAX, u64::MAX).is_empty(), "the object stays, and a page is lost");
+    rig.free(first, &Points::NONE);
+    let going = rig.pages.trim(1, u64::MAX);
+    assert_eq!(going.len(), 2, "an object goes as a whole");
+    let gone: Vec<_> = going.into_iter().filter_map(|g| rig.pages.depart_done(g)).collect();
+    assert_eq!((gone, rig.pages.usage().reserved), (vec![object], 0));
+}
+
+#[test]
+fn a_page_much_longer_than_the_gap_is_stolen_before_a_request_fails() {
+    let mut rig = Rig::new(Policy { small_page: 8 * MIB, ..Policy::default() });
+    let (long, _) = rig.alloc(&request(8 * MIB, 0), OPEN).unwrap();
+    let (_, _) = rig.alloc(&request(2 * MIB, 0), OPEN).unwrap();
+    // Behind other work: it can not be given back for a shorter one.
+    rig.free(long, &Points::one(point(1, 4)));
+    let after = rig.pages.find(&request(12 * MIB, 2), 0, SHUT);
+    assert!(matches!(after, Err(PagesError::NoRoom { .. })), "{after:?}");
+    let room = Room { before_stealing: 8 * MIB, at_most: 8 * MIB };
+    let plan = rig.pages.find(&request(10 * MIB, 2), 0, room).unwrap();
+    assert!(matches!(plan.steps.last(), Some(Step::Steal { .. })), "{plan:?}");
+    assert_eq!(plan.waits, Points::one(point(1, 4)));
 }
 
 #[test]

@@ -36,7 +36,8 @@ impl Inner {
             (guarded.freed, guarded.beside) = (site, beside);
             true
         });
-        if !is_guarded || is_asleep || self.device.is_capturing() {
+        let in_graph = self.device.is_capturing() || block.has(flag::CAPTURED);
+        if !is_guarded || is_asleep || in_graph {
             state.checking.forget(key);
             drop(state);
             return self.free_now(handle, points);

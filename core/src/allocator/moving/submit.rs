@@ -241,7 +241,7 @@ impl State {
             self.pool_mut(&block).add_use(block.spot, point);
         }
         if block.has(flag::FREE_LATER) && block.holds == 0 {
-            return self.release(key, &Points::NONE);
+            return self.complete_free(key, Points::NONE);
         }
         None
     }

@@ -81,6 +81,9 @@ impl Inner {
             return Ok(None);
         }
         let Some(number) = self.paged_pool(asked.key(class))? else { return Ok(None) };
+        // At the cap nothing is stolen: those that nothing uses any more make room. What can not
+        // be dropped stays on record.
+        let _ = self.drop_stale(number, self.config.pages.stale_max.saturating_sub(1));
         let done = self.with_pages(number, asked, Want::Block { behind })?;
         let Some((mut state, range)) = done else { return Ok(None) };
         let why = range.why;

@@ -142,7 +142,7 @@ impl Inner {
         let total = caps.heaps.get(usize::from(info.heap.0)).map_or(0, |heap| heap.total);
         // Other classes, other allocators and views on the device need some too.
         let most = paging.max_space_bytes.min(paging.space_bytes / 2);
-        let wanted = total.saturating_mul(8).clamp(granule.get() * 64, most.max(granule.get()));
+        let wanted = total.saturating_mul(8).max(granule.get() * 64).min(most);
         let mut bytes = granule.round_down(wanted);
         while bytes >= granule.get() * 8 {
             match self.paging()?.reserve(class, bytes) {
