@@ -378,7 +378,7 @@ impl Rig {
             config.paging = paging && self.caps().paging.is_some();
         }
         turn(&mut config);
-        Ok(Subject::open(self.shared(), config, self.plan.flaw)?)
+        Ok(Subject::open(Arc::clone(&self.device), config, self.plan.flaw)?)
     }
 
     /// Gives everything back and looks whether anything is left, and whether the model saw a

@@ -1,7 +1,7 @@
 //! The allocator that clauses see.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use terrane_core::device::{Device, DeviceError, HeapId, StreamId, SyncPoint};
@@ -9,13 +9,13 @@ use terrane_core::event::{Drained, Event};
 use terrane_core::point::Points;
 use terrane_core::stats::Stats;
 use terrane_core::{
-    Allocation, Allocator, Buffer, Charge, Checks, Config, Contents, Damage, Error, Growth, Handle,
-    Leak, MemoryKind, PauseReport, Request, Reuse, Scrub, Section, Selection, Shortage, Snapshot,
-    Tag, Wait,
+    Allocation, Allocator, Buffer, Charge, Checks, Config, Contents, Damage, Error, Graph, Growth,
+    Handle, Leak, MemoryKind, PauseReport, Pin, Request, Reuse, Scrub, Section, Selection,
+    Shortage, Snapshot, Tag, Wait,
 };
 
 use crate::clause::{Outcome, Stop};
-use crate::probe::Flaw;
+use crate::probe::{Flaw, Probe};
 
 /// An allocator under test: an [`Allocator`], of which a [`Flaw`] may break one thing. Methods
 /// that no flaw breaks are the allocator's own; the others do and answer what it does.
@@ -23,6 +23,9 @@ use crate::probe::Flaw;
 pub struct Subject {
     alloc: Allocator,
     flaw: Flaw,
+    probe: Arc<Probe>,
+    /// Graphs that were asked for: what a flaw forgets.
+    graphs: Arc<Mutex<Vec<Graph>>>,
 }
 
 impl Deref for Subject {
@@ -35,12 +38,9 @@ impl Deref for Subject {
 
 #[allow(missing_docs, clippy::missing_errors_doc)] // as the methods of `Allocator`
 impl Subject {
-    pub(crate) fn open(
-        device: Arc<dyn Device>,
-        mut config: Config,
-        flaw: Flaw,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(probe: Arc<Probe>, mut config: Config, flaw: Flaw) -> Result<Self, Error> {
         match flaw {
+            Flaw::StaleUncapped => config.pages.stale_max = usize::MAX,
             Flaw::LimitsIgnored => config.limits.clear(),
             Flaw::PreallocationIgnored => config.preallocate = 0.0,
             Flaw::ScrubIgnored => config.scrub = Scrub::Never,
@@ -53,7 +53,13 @@ impl Subject {
             Flaw::GuardIgnored => config.guard = false,
             _ => {}
         }
-        Ok(Self { alloc: Allocator::with_config(device, config)?, flaw })
+        let device: Arc<dyn Device> = Arc::<Probe>::clone(&probe);
+        Ok(Self {
+            alloc: Allocator::with_config(device, config)?,
+            flaw,
+            probe,
+            graphs: Arc::default(),
+        })
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -66,6 +72,7 @@ impl Subject {
             Flaw::KindIgnored => request.kind(MemoryKind::Device),
             Flaw::ClassesIgnored => request.classes(u32::MAX),
             Flaw::DedicatedIgnored => request.dedicated(false),
+            Flaw::ExportIgnored => request.exportable(false),
             Flaw::NotZeroed => request.zeroed(false),
             Flaw::NamesLost => request.name(""),
             Flaw::WaitModeIgnored => request.wait(Wait::OnStream),
@@ -84,6 +91,7 @@ impl Subject {
         match self.flaw {
             Flaw::BlockTooSmall => got.bytes /= 2,
             Flaw::WaitsDropped => got.waits = Points::NONE,
+            Flaw::WaitsLoseOne => got.waits = got.waits.iter().skip(1).collect(),
             _ => {}
         }
         Ok(got)
@@ -101,6 +109,10 @@ impl Subject {
     pub fn free(&self, handle: Handle) -> Result<(), Error> {
         if self.has(Flaw::FreeIgnored) {
             return Ok(());
+        }
+        if self.has(Flaw::GraphsForgotten) {
+            let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+            graphs.drain(..).try_for_each(|graph| self.alloc.release_graph(graph))?;
         }
         match self.alloc.free(handle) {
             Err(Error::DoubleFree | Error::StaleHandle) if self.has(Flaw::FreeTwiceAccepted) => {
@@ -140,6 +152,24 @@ impl Subject {
             return Ok(Points::NONE);
         }
         self.alloc.grow(handle, bytes).map_err(|e| self.error(e))
+    }
+
+    pub fn pin(&self, handle: Handle) -> Result<Pin, Error> {
+        if self.has(Flaw::PinsIgnored) {
+            let stream = self.alloc.info(handle)?.stream;
+            let other = Request::new(1, stream).kind(MemoryKind::Upload);
+            let other = self.alloc.alloc(&other)?.handle;
+            let pin = self.alloc.pin(other);
+            self.alloc.free(other)?;
+            return pin;
+        }
+        self.alloc.pin(handle)
+    }
+
+    pub fn graph(&self, stream: StreamId) -> Result<Option<Graph>, Error> {
+        let graph = self.alloc.graph(stream)?;
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner).extend(graph);
+        Ok(graph)
     }
 
     pub fn pause(
@@ -206,6 +236,7 @@ impl Subject {
         let mut stats = self.alloc.stats();
         match self.flaw {
             Flaw::StatsOff => stats.reserved.current += 1,
+            Flaw::StaleCounted => stats.reserved.current += self.probe.mapping().twice_bytes,
             Flaw::KindStatsOff => stats.kinds[0].usage.allocated.current += 256,
             Flaw::SizeClassesOff => stats.size_classes[3].blocks.current += 1,
             Flaw::PeaksLost => stats.total.allocated.peak = stats.total.allocated.current,

@@ -15,6 +15,7 @@ mod moves;
 mod paging;
 mod pausing;
 mod reuse;
+mod stealing;
 mod streams;
 mod views;
 mod work;
@@ -36,6 +37,7 @@ const AREAS: &[&[Clause]] = &[
     loss::CLAUSES,
     blocks::CLAUSES,
     reuse::CLAUSES,
+    stealing::CLAUSES,
     errors::CLAUSES,
     books::CLAUSES,
     moves::CLAUSES,

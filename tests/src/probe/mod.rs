@@ -6,6 +6,7 @@
 mod device;
 mod flaw;
 mod powers;
+mod shadow;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,9 @@ use terrane_core::device::{
 };
 
 pub use flaw::Flaw;
+pub use shadow::Mapping;
+
+use shadow::Shadow;
 
 /// The device that clauses see.
 pub struct Probe {
@@ -27,6 +31,7 @@ pub struct Probe {
     /// Calls of methods whose answer a flaw changes from call to call.
     turn: AtomicU64,
     alive: Mutex<Alive>,
+    shadow: Mutex<Shadow>,
     /// What a flaw remembers.
     memory: Mutex<Memory>,
 }
@@ -82,6 +87,7 @@ impl Probe {
             flaw,
             turn: AtomicU64::new(0),
             alive: Mutex::default(),
+            shadow: Mutex::default(),
             memory: Mutex::default(),
         })
     }
@@ -89,6 +95,15 @@ impl Probe {
     /// What is alive now.
     pub fn alive(&self) -> Alive {
         *self.lock()
+    }
+
+    /// What is mapped now.
+    pub fn mapping(&self) -> Mapping {
+        self.shadow().mapping()
+    }
+
+    fn shadow(&self) -> MutexGuard<'_, Shadow> {
+        self.shadow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was made and not given back, in words.

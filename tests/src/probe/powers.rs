@@ -25,6 +25,14 @@ impl Probe {
         self.inner.host_access().ok_or(DeviceError::Unsupported(Feature::HostMapping))
     }
 
+    /// Takes pages away from where they are, as if nothing had to stand.
+    fn unmap_elsewhere(&self, ops: &[MapOp]) -> Result<(), DeviceError> {
+        let old = self.shadow().elsewhere(ops);
+        self.pages()?.unmap(&old, &[])?;
+        self.shadow().unmapped(&old);
+        Ok(())
+    }
+
     fn regions(&self, regions: &[Region]) -> Vec<Region> {
         let mut regions = regions.to_vec();
         for region in &mut regions {
@@ -44,6 +52,7 @@ impl Paging for Probe {
         let bytes = if self.has(Flaw::HugeReserveAccepted) { bytes.min(most) } else { bytes };
         let answer = self.pages()?.reserve(class, bytes);
         let mut made = self.count(answer, |alive| alive.spaces += 1)?;
+        self.shadow().reserved(made.space, class);
         if self.has(Flaw::ReserveSameTwice) {
             let first = *self.memory().reserved.get_or_insert(made.space);
             made.space = first;
@@ -62,7 +71,10 @@ impl Paging for Probe {
         bytes: u64,
         exportable: bool,
     ) -> Result<MemoryId, DeviceError> {
-        self.count(self.pages()?.create(class, bytes, exportable), |alive| alive.objects += 1)
+        let answer = self.pages()?.create(class, bytes, exportable);
+        let memory = self.count(answer, |alive| alive.objects += 1)?;
+        self.shadow().created(memory, class, bytes, exportable);
+        Ok(memory)
     }
 
     fn release(&self, memory: MemoryId) -> Result<(), DeviceError> {
@@ -70,6 +82,9 @@ impl Paging for Probe {
             return Ok(());
         }
         let answer = self.count(self.pages()?.release(memory), |alive| alive.objects -= 1);
+        if answer.is_ok() {
+            self.shadow().released(memory);
+        }
         self.forgiving(answer)
     }
 
@@ -86,9 +101,12 @@ impl Paging for Probe {
                 }
                 return answer;
             }
+            Flaw::StaleUnmappedEarly => self.unmap_elsewhere(&ops)?,
             _ => {}
         }
-        self.pages()?.map(&ops, after)
+        let point = self.pages()?.map(&ops, after)?;
+        self.shadow().mapped(&ops);
+        Ok(point)
     }
 
     fn unmap(
@@ -99,7 +117,12 @@ impl Paging for Probe {
         if self.has(Flaw::UnmapIgnored) {
             return Ok(None);
         }
-        match self.pages()?.unmap(ops, after) {
+        let after = if self.has(Flaw::UnmapIgnoresAfter) { &[] } else { after };
+        let answer = self.pages()?.unmap(ops, after);
+        if answer.is_ok() {
+            self.shadow().unmapped(ops);
+        }
+        match answer {
             Err(DeviceError::InvalidCall(_)) if self.has(Flaw::UnmapForgives) => Ok(None),
             answer => answer,
         }
