@@ -276,3 +276,42 @@ fn offsets(alloc: &Allocator) -> Vec<u64> {
     offsets.sort_unstable();
     offsets
 }
+
+#[test]
+fn a_freed_block_whose_bytes_are_taken_behind_a_wait_is_gone_from_then_on() {
+    use terrane_core::event::{Event, EventKind};
+    use terrane_trace::Op;
+    use terrane_trace::recording::Follow;
+    let block = |kind, handle, at| Event::new(kind).handle(handle).a(1000).b(1024).c(at).on(1, 0);
+    let mut events = [
+        Event::new(EventKind::SegmentEnd).b(1 << 20),
+        block(EventKind::Alloc, 1, 0),
+        block(EventKind::Alloc, 2, 1024),
+        block(EventKind::Alloc, 3, 2048),
+        block(EventKind::FreeRequested, 1, 0),
+        block(EventKind::FreeRequested, 2, 1024),
+        Event::new(EventKind::Wait).a(7).c(1).on(5, 0),
+        // Half of the first and all of the second; nobody tells their completion any more.
+        Event::new(EventKind::Alloc).handle(4).a(1536).b(1536).c(512).on(1, 0),
+        block(EventKind::FreeRequested, 3, 2048),
+        Event::new(EventKind::FreeCompleted).b(1024),
+    ];
+    for (number, event) in (1..).zip(&mut events) {
+        (event.sequence, event.time_ns) = (number, number * 1000);
+    }
+    let mut state = HeapState::default();
+    let mut completed = Vec::new();
+    events.iter().for_each(|event| state.apply(event, &mut |handle| completed.push(handle)));
+    completed[..2].sort_unstable();
+    assert_eq!(completed, [1, 2, 3]);
+    assert_eq!(state.blocks.keys().copied().collect::<Vec<_>>(), [4]);
+    let mut follow = Follow::new();
+    follow.state(&HeapState::default()).unwrap();
+    follow.events(&events).unwrap();
+    let recording = follow.recording();
+    let ops: Vec<Op> = recording.histories[0].trace.iter().map(|event| event.op).collect();
+    let (made, freed, done) = (Op::Alloc, Op::FreeRequested, Op::FreeCompleted);
+    assert_eq!(ops, [made, made, made, freed, freed, done, done, made, freed, done]);
+    // A stream that owns nothing is named where it is awaited.
+    assert_eq!(recording.snapshot.streams.len(), 6);
+}

@@ -165,6 +165,15 @@ impl Inspector {
     fn close(&mut self) {
         if self.current < self.documents.len() {
             self.documents.remove(self.current);
+            let closed = self.current;
+            for load in &mut self.loads {
+                match load.document {
+                    // Its first picture is closed: nobody waits for the rest.
+                    Some(at) if at == closed => load.progress.cancel(),
+                    Some(at) if at > closed => load.document = Some(at - 1),
+                    _ => {}
+                }
+            }
             if let Some(run) = &mut self.run {
                 let closed = self.current;
                 match run.document {

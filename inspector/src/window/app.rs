@@ -10,7 +10,7 @@ use egui_tiles::Tree;
 use super::attach::Picker;
 use super::commands::{Command, Entry, pressed, table};
 use super::document::Document;
-use super::load::{Load, OpenError};
+use super::load::{Came, Load, OpenError};
 use super::model::Recording;
 use super::overlays::Palette;
 use super::paint::{Look, Surface};
@@ -266,16 +266,16 @@ impl Inspector {
 
     /// Files that arrived: read, chosen, dropped; and what a run recorded.
     fn take_in(&mut self, ctx: &Context) {
-        let mut done = Vec::new();
-        self.loads.retain(|load| match load.poll() {
-            Some(result) => {
-                done.push(result);
-                false
+        for mut load in std::mem::take(&mut self.loads) {
+            match load.poll() {
+                Some(Came::Whole(result)) => self.opened(result, load.document),
+                Some(Came::First(recording)) => {
+                    self.add(recording);
+                    load.document = Some(self.current);
+                    self.loads.push(load);
+                }
+                None => self.loads.push(load),
             }
-            None => true,
-        });
-        for result in done {
-            self.opened(result);
         }
         let dropped: Vec<PathBuf> = ctx.input(|input| {
             input.raw.dropped_files.iter().map(|file| file.path().to_owned()).collect()
@@ -322,11 +322,23 @@ impl Inspector {
         }
     }
 
-    fn opened(&mut self, result: Result<Recording, OpenError>) {
+    /// Shows a file that was read, in place of its first picture if there is one.
+    fn opened(&mut self, result: Result<Recording, OpenError>, first: Option<usize>) {
+        let first = first.and_then(|at| self.documents.get_mut(at));
         match result {
             Ok(recording) => {
                 self.settings.opened(&recording.path);
-                self.add(recording);
+                match first {
+                    // Where the person looks by then is kept, but for the moment.
+                    Some(document) => {
+                        let (path, at) = (recording.path.clone(), recording.first_look());
+                        if document.recording.path == path {
+                            document.replace(Arc::new(recording));
+                            document.go(at);
+                        }
+                    }
+                    None => self.add(recording),
+                }
             }
             Err(error) if error.cancelled => {}
             Err(error) => {

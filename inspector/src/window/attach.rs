@@ -223,11 +223,15 @@ fn merge(told: &mut Vec<LimitRow>, figures: &[LimitRow]) {
     *told = merged;
 }
 
+/// Programs come and go: who is there is asked again after so long.
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// The allocators that are offered, once they have been asked.
 pub struct Picker {
     /// What was found.
     pub found: Vec<Offered>,
     asked: Option<Receiver<Vec<Offered>>>,
+    answered: Instant,
     /// The address that is being typed.
     pub address: String,
     /// The token that is being typed.
@@ -242,6 +246,7 @@ impl Picker {
         let mut picker = Self {
             found: Vec::new(),
             asked: None,
+            answered: Instant::now(),
             address: String::new(),
             token: String::new(),
             control: String::new(),
@@ -250,8 +255,11 @@ impl Picker {
         picker
     }
 
-    /// Asks again.
+    /// Asks again, unless answers are on their way.
     pub fn ask(&mut self, ctx: &egui::Context) {
+        if self.asked.is_some() {
+            return;
+        }
         let (sender, receiver) = channel();
         let waker = ctx.clone();
         std::thread::spawn(move || {
@@ -262,12 +270,16 @@ impl Picker {
         self.asked = Some(receiver);
     }
 
-    /// Whether the answers are still to come.
-    pub fn is_asking(&mut self) -> bool {
+    /// Takes answers in, asks again after a while, and tells whether the first are still to come.
+    pub fn is_asking(&mut self, ctx: &egui::Context) -> bool {
         if let Some(found) = self.asked.as_ref().and_then(|asked| asked.try_recv().ok()) {
-            (self.found, self.asked) = (found, None);
+            (self.found, self.asked, self.answered) = (found, None, Instant::now());
         }
-        self.asked.is_some()
+        if self.asked.is_none() && self.answered.elapsed() >= AGAIN {
+            self.ask(ctx);
+        }
+        ctx.request_repaint_after(if self.asked.is_some() { AGAIN / 20 } else { AGAIN });
+        self.asked.is_some() && self.found.is_empty()
     }
 }
 

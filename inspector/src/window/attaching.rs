@@ -54,12 +54,11 @@ impl Inspector {
 
 /// Programs of this user that let others look on.
 fn programs(ui: &mut Ui, picker: &mut Picker) -> Option<Result<Target, String>> {
-    if picker.is_asking() {
+    if picker.is_asking(ui.ctx()) {
         ui.horizontal(|ui| {
             ui.spinner();
             ui.weak("asking who is there…");
         });
-        ui.ctx().request_repaint_after(std::time::Duration::from_millis(100));
         return None;
     }
     if picker.found.is_empty() {

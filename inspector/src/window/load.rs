@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use terrane_trace::recording::open_recording;
+use terrane_trace::recording::{open_end, open_recording};
 
 use super::model::{Recording, build};
 
@@ -65,35 +65,62 @@ pub struct Load {
     pub path: PathBuf,
     /// How far it is.
     pub progress: Arc<Progress>,
-    result: Receiver<Result<Recording, OpenError>>,
+    result: Receiver<Came>,
+    /// Where its first picture is among the open files, once it is there.
+    pub document: Option<usize>,
 }
 
+/// What comes of a file that is opened.
+pub enum Came {
+    /// Its end as one moment, to look at while the history is read.
+    First(Recording),
+    /// All of it.
+    Whole(Result<Recording, OpenError>),
+}
+
+/// Files smaller than this are there at once.
+const FIRST_FROM_BYTES: u64 = 4 << 20;
+
 impl Load {
-    /// Starts to open a file; `done` is called from the thread when it is over.
-    pub fn start(path: PathBuf, done: impl FnOnce() + Send + 'static) -> Self {
+    /// Starts to open a file; `done` is called from the thread when something came.
+    pub fn start(path: PathBuf, done: impl Fn() + Send + 'static) -> Self {
         let progress = Arc::new(Progress::default());
         let (sender, result) = channel();
         let (seen, file) = (Arc::clone(&progress), path.clone());
         std::thread::spawn(move || {
             // Nobody may be waiting any more.
-            let _ = sender.send(open(&file, &seen));
+            if let Some(first) = first(&file) {
+                let _ = sender.send(Came::First(first));
+                done();
+            }
+            let _ = sender.send(Came::Whole(open(&file, &seen)));
             done();
         });
-        Self { path, progress, result }
+        Self { path, progress, result, document: None }
     }
 
-    /// What became of it, once it is over.
-    pub fn poll(&self) -> Option<Result<Recording, OpenError>> {
+    /// What came of it since it was asked last.
+    pub fn poll(&self) -> Option<Came> {
         match self.result.try_recv() {
-            Ok(result) => Some(result),
+            Ok(came) => Some(came),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(OpenError {
+            Err(TryRecvError::Disconnected) => Some(Came::Whole(Err(OpenError {
                 path: self.path.clone(),
                 reason: "the thread that read it ended; please report this file".to_owned(),
                 cancelled: false,
-            })),
+            }))),
         }
     }
+}
+
+/// The end of a large file that can be had before its history. What is wrong with a file is said
+/// by whoever reads all of it.
+fn first(path: &Path) -> Option<Recording> {
+    let is_large = std::fs::metadata(path).is_ok_and(|meta| meta.len() >= FIRST_FROM_BYTES);
+    let read = if is_large { open_end(path).ok()?? } else { return None };
+    let mut recording = build(read, path, |_| {});
+    recording.notes.insert(0, "Only the end is shown; the history is being read.".to_owned());
+    Some(recording)
 }
 
 /// Opens any file that is known, told apart by content.

@@ -180,7 +180,7 @@ impl Inspector {
         if self.loads.is_empty() {
             return;
         }
-        window(ctx, "loads", |ui| {
+        let contents = |ui: &mut Ui| {
             for load in &self.loads {
                 let name = load.path.file_name().unwrap_or_default().to_string_lossy();
                 let bytes = load.progress.bytes.load(Ordering::Relaxed);
@@ -200,7 +200,14 @@ impl Inspector {
                     }
                 });
             }
-        });
+        };
+        // What can be seen already is not covered.
+        let is_seen = self.loads.iter().all(|load| load.document.is_some());
+        let (corner, by) = match is_seen {
+            true => (Align2::RIGHT_BOTTOM, [-16.0, -44.0]),
+            false => (Align2::CENTER_CENTER, [0.0, -40.0]),
+        };
+        popup(ctx, ("loads", is_seen), (corner, by), contents);
         ctx.request_repaint_after(std::time::Duration::from_millis(100));
     }
 }
@@ -220,8 +227,17 @@ fn palette_row(ui: &mut Ui, entry: &Entry, chosen: bool, keyed: bool) -> bool {
 
 /// A small window in the middle.
 pub(super) fn window<R>(ctx: &Context, name: &str, contents: impl FnOnce(&mut Ui) -> R) {
+    popup(ctx, name, (Align2::CENTER_CENTER, [0.0, -40.0]), contents);
+}
+
+fn popup<R>(
+    ctx: &Context,
+    name: impl std::hash::Hash + std::fmt::Debug,
+    (corner, by): (Align2, [f32; 2]),
+    contents: impl FnOnce(&mut Ui) -> R,
+) {
     egui::Area::new(egui::Id::unique(name))
-        .anchor(Align2::CENTER_CENTER, [0.0, -40.0])
+        .anchor(corner, by)
         .order(egui::Order::Foreground)
         .show(ctx, |ui| egui::Frame::popup(ui.style()).inner_margin(12.0).show(ui, contents));
 }

@@ -1,6 +1,6 @@
 //! What is there, folded from events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use terrane_core::event::{Event, EventKind};
 
 /// A block that is live, or freed and still in use.
@@ -41,7 +41,10 @@ pub struct HeapState {
     pub limit: Option<u64>,
     /// Freed blocks, by class, in the order of their frees: completions of several at once say
     /// only how many bytes.
-    pending: BTreeMap<u8, VecDeque<u64>>,
+    pending: BTreeMap<u8, BTreeMap<u64, u64>>,
+    /// Where they lie: handle, class, and which free of all it was.
+    freed: BTreeMap<u64, (u64, u8, u64)>,
+    frees: u64,
     /// Places of `pages` by memory object.
     places: BTreeMap<u64, BTreeSet<(u8, u64)>>,
 }
@@ -66,12 +69,13 @@ impl HeapState {
         self.time_ns = self.time_ns.max(event.time_ns);
         let is = |kind| event.is(kind);
         if is(EventKind::Alloc) {
+            for handle in self.overlaid(event) {
+                self.forget(handle);
+                completed(handle);
+            }
             self.blocks.insert(event.handle, LiveBlock { made: *event, pending: false });
         } else if is(EventKind::FreeRequested) {
-            if let Some(block) = self.blocks.get_mut(&event.handle) {
-                block.pending = true;
-                self.pending.entry(event.class()).or_default().push_back(event.handle);
-            }
+            self.free(event);
         } else if is(EventKind::FreeCompleted) {
             self.complete(event, completed);
         } else if is(EventKind::Resized) {
@@ -113,6 +117,56 @@ impl HeapState {
         } else if is(EventKind::LimitSet) {
             self.limit = Some(event.b);
         }
+    }
+
+    /// Freed blocks whose bytes an allocation takes behind a wait, before their completion is told:
+    /// it never will be.
+    #[must_use]
+    pub fn overlaid(&self, event: &Event) -> Vec<u64> {
+        if self.freed.is_empty() || !event.is(EventKind::Alloc) {
+            return Vec::new();
+        }
+        let start = self.base_of(event).wrapping_add(event.c);
+        let before = self.freed.range(..start.saturating_add(event.b)).rev();
+        let ends_after = |(at, (handle, ..)): &(&u64, &(u64, u8, u64))| {
+            let bytes = self.blocks.get(handle).map_or(0, |block| block.made.b);
+            at.saturating_add(bytes) > start
+        };
+        before.take_while(ends_after).map(|(_, (handle, ..))| *handle).collect()
+    }
+
+    fn place_of(&self, made: &Event) -> u64 {
+        self.base_of(made).wrapping_add(made.c)
+    }
+
+    fn free(&mut self, event: &Event) {
+        let Some(block) = self.blocks.get_mut(&event.handle) else { return };
+        if std::mem::replace(&mut block.pending, true) {
+            return;
+        }
+        let made = block.made;
+        self.frees += 1;
+        let freed = (event.handle, event.class(), self.frees);
+        self.pending.entry(event.class()).or_default().insert(self.frees, event.handle);
+        self.freed.insert(self.place_of(&made), freed);
+    }
+
+    /// Takes a block out, and out of those that were freed.
+    fn forget(&mut self, handle: u64) -> Option<LiveBlock> {
+        let block = self.blocks.remove(&handle)?;
+        if block.pending {
+            let at = self.place_of(&block.made);
+            let here = self.freed.get(&at).filter(|freed| freed.0 == handle).map(|_| at);
+            // Its space is named otherwise by now, or a file contradicts itself.
+            let other = || Some(*self.freed.iter().find(|(_, freed)| freed.0 == handle)?.0);
+            if let Some((_, class, number)) =
+                here.or_else(other).and_then(|at| self.freed.remove(&at))
+                && let Some(pending) = self.pending.get_mut(&class)
+            {
+                pending.remove(&number);
+            }
+        }
+        Some(block)
     }
 
     /// Where a page lies that this event maps elsewhere.
@@ -163,30 +217,26 @@ impl HeapState {
     }
 
     fn complete(&mut self, event: &Event, completed: &mut dyn FnMut(u64)) {
-        let queue = self.pending.entry(event.class()).or_default();
         if event.handle != 0 {
-            // The last one, as a rule: its free was requested one event before.
-            if let Some(at) = queue.iter().rposition(|handle| *handle == event.handle) {
-                queue.remove(at);
-            }
-            if self.blocks.remove(&event.handle).is_some() {
+            if self.forget(event.handle).is_some() {
                 completed(event.handle);
             }
             return;
         }
         let mut left = event.b;
-        let blocks = &mut self.blocks;
-        queue.retain(|handle| {
-            let bytes = blocks.get(handle).map_or(0, |block| block.made.b);
-            if bytes > left {
-                return true;
+        let pending = self.pending.get(&event.class()).into_iter().flat_map(|it| it.values());
+        let fits = |handle: &&u64| {
+            let bytes = self.blocks.get(handle).map_or(0, |block| block.made.b);
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        };
+        let done: Vec<u64> = pending.filter(fits).copied().collect();
+        for handle in done {
+            if self.forget(handle).is_some() {
+                completed(handle);
             }
-            left -= bytes;
-            if blocks.remove(handle).is_some() {
-                completed(*handle);
-            }
-            false
-        });
+        }
     }
 
     /// Events that make this state out of nothing: a keyframe.
@@ -210,7 +260,7 @@ impl HeapState {
             events.push(time(event.of(class, 0)));
         }
         events.extend(self.blocks.values().map(|block| block.made));
-        for handle in self.pending.values().flatten() {
+        for handle in self.pending.values().flat_map(BTreeMap::values) {
             if let Some(LiveBlock { made, pending: true }) = self.blocks.get(handle) {
                 let event = Event::new(EventKind::FreeRequested).handle(*handle).a(made.a);
                 let event = event.b(made.b).of(made.class(), made.tag());

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use terrane_core::event::Event;
 
 /// What came so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Follow {
     snapshot: Snapshot,
     tags: BTreeMap<u16, String>,
@@ -91,7 +91,13 @@ impl Follow {
     /// What came so far, as a recording.
     #[must_use]
     pub fn recording(&self) -> Recording {
-        let (mut snapshot, walk) = (self.snapshot.clone(), self.walk.clone());
+        self.clone().into_recording()
+    }
+
+    /// The same, where nothing more is to come.
+    #[must_use]
+    pub fn into_recording(self) -> Recording {
+        let (mut snapshot, walk) = (self.snapshot, self.walk);
         snapshot.stacks.seal();
         let mut lacks = own::lacks(Ending::Finished, &walk);
         if self.left_out > 0 {
@@ -104,8 +110,8 @@ impl Follow {
             snapshot,
             histories: vec![walk.finish()],
             dump: None,
-            tags: self.tags.clone(),
-            meta: self.meta.clone(),
+            tags: self.tags,
+            meta: self.meta,
             stacks,
             lacks,
         }

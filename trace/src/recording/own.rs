@@ -1,6 +1,6 @@
 //! From our own trace file to a [`Recording`].
 
-use super::{Format, OpenError, Recording, StacksTaken};
+use super::{Follow, Format, OpenError, Recording, StacksTaken};
 use crate::file::{ChunkKind, Ending, FileError, HeapState, Text, TextKind, TraceFile, moved};
 use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
@@ -19,6 +19,16 @@ pub(super) fn open(
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Recording, OpenError> {
     read(TraceFile::open(path)?, progress)
+}
+
+/// The end of the recording alone, as one moment: the last keyframe and what follows it.
+pub(super) fn end(path: &Path) -> Result<Recording, OpenError> {
+    let mut file = TraceFile::open(path)?;
+    let mut follow = Follow::new();
+    follow.meta(file.meta()?);
+    follow.texts(&file.texts()?);
+    follow.state(&file.state_at(u64::MAX)?)?;
+    Ok(follow.into_recording())
 }
 
 pub(super) fn read<R: Read + Seek>(
@@ -274,6 +284,7 @@ impl Walk {
         let lost = event.sequence.saturating_sub(expected);
         self.lost = self.lost.saturating_add(lost);
         self.last_sequence = Some(event.sequence);
+        self.state.overlaid(event).into_iter().try_for_each(|handle| self.complete(handle))?;
         self.record(event)?;
         let mut completed = Vec::new();
         self.state.apply(event, &mut |handle| completed.push(handle));
@@ -323,6 +334,10 @@ impl Walk {
     /// Notes what an event tells beside blocks and memory.
     fn happens(&mut self, event: &Event, what: Happened, time_us: u64) {
         let is_wait = matches!(what, Happened::WaitFor(_));
+        if is_wait {
+            // A stream that owns no block is awaited all the same.
+            self.streams = self.streams.max(event.stream()).max(event.c as u32);
+        }
         let made = self.state.blocks.get(&event.handle).map(|block| block.made);
         let stream = match (is_wait, made) {
             (true, _) => event.c as u32,

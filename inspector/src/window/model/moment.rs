@@ -4,6 +4,8 @@ use super::{Addresses, BlockRow, NEVER, PoolKind, Recording, SegmentRow, StaleRo
 
 /// In our own files, spaces that are backed page by page lie from here on.
 const PAGED: u64 = 0x2_0000 << SPACE_SHIFT;
+/// A gap of at most so many bytes, or of an eighth of what is backed, is shown.
+const FAR_AT_LEAST: u64 = 16 << 20;
 /// Each space has so many addresses.
 const SPACE_SHIFT: u32 = 40;
 
@@ -100,21 +102,24 @@ impl Moment {
         let ranges = joined(&ranges);
         let paged =
             |range: &SegmentRow| recording.addresses == Addresses::Own && range.address >= PAGED;
+        let backed: u64 = ranges.iter().map(|range| range.bytes).sum();
+        let far = (backed / 8).max(FAR_AT_LEAST);
+        // Pools lie far apart in one space: what is between them is nobody's.
         let same = |a: &SegmentRow, b: &SegmentRow| {
-            paged(a) && a.address >> SPACE_SHIFT == b.address >> SPACE_SHIFT
+            let gap = b.address.saturating_sub(a.address.saturating_add(a.bytes));
+            paged(a) && a.address >> SPACE_SHIFT == b.address >> SPACE_SHIFT && gap <= far
         };
+        let mut shown_to = 0;
         for runs in ranges.chunk_by(same) {
             let stale =
                 if paged(&runs[0]) { stale_in(recording, &runs[0], at) } else { Vec::new() };
-            let first = if paged(&runs[0]) { base(&runs[0]) } else { runs[0].address };
+            let (first, end, stale) = reach(runs, &stale, (shown_to, far));
+            shown_to = end;
             let strays = |number: &u32| recording.blocks[*number as usize].address < first;
             build.implied(std::iter::from_fn(|| blocks.next_if(strays)));
-            let ends = runs.iter().map(|run| (run.address, run.bytes));
-            let ends = ends.chain(stale.iter().map(|row| (row.address, row.bytes)));
-            let end = ends.map(|(at, bytes)| at.saturating_add(bytes)).max().unwrap_or(first);
             let within = |number: &u32| recording.blocks[*number as usize].address < end;
-            let mut inside = std::iter::from_fn(|| blocks.next_if(within)).peekable();
-            build.space((first, end), runs, &stale, &mut inside);
+            let mut inside = std::iter::from_fn(|| blocks.next_if(within));
+            build.space((first, end), runs, stale, &mut inside);
         }
         build.implied(blocks);
         build.moment
@@ -178,9 +183,27 @@ fn joined(ranges: &[SegmentRow]) -> Vec<SegmentRow> {
     all
 }
 
-/// The first address of a space that is backed page by page.
-fn base(range: &SegmentRow) -> u64 {
-    range.address >> SPACE_SHIFT << SPACE_SHIFT
+/// The first and last address of runs with the old mappings in them and near them: no farther than
+/// `far`, and not before `from`.
+fn reach<'a>(
+    runs: &[SegmentRow],
+    stale: &'a [StaleRow],
+    (from, far): (u64, u64),
+) -> (u64, u64, &'a [StaleRow]) {
+    let mut first = runs[0].address;
+    let mut end = runs.iter().map(|run| run.address.saturating_add(run.bytes)).max().unwrap_or(0);
+    let after = |row: &StaleRow| row.address.saturating_add(row.bytes);
+    let near =
+        |row: &&StaleRow| row.address >= from && after(row) <= first && first - after(row) <= far;
+    first = stale.iter().find(near).map_or(first, |row| row.address);
+    for row in stale.iter().filter(|row| row.address >= first) {
+        if row.address.saturating_sub(end) <= far {
+            end = end.max(after(row));
+        }
+    }
+    let from = stale.partition_point(|row| row.address < first);
+    let to = stale.partition_point(|row| row.address < end);
+    (first, end, &stale[from..to.max(from)])
 }
 
 /// The old mappings that stand in a space, by address.

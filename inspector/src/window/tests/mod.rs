@@ -3,6 +3,7 @@
 
 mod attached;
 mod keys;
+mod opening;
 mod own;
 mod pictures;
 mod scale;

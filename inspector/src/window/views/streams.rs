@@ -248,7 +248,8 @@ fn work_out(recording: &Recording, edges: &[u32]) -> Vec<Lane> {
             }
         }
     }
-    lanes.retain(|lane| lane.blocks > 0);
+    let awaited = |stream: u32| recording.waits.iter().any(|wait| wait.behind == stream);
+    lanes.retain(|lane| lane.blocks > 0 || awaited(lane.stream));
     lanes.truncate(64);
     lanes
 }
