@@ -201,11 +201,13 @@ fn a_socket_of_another_user_is_refused() {
 fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
     use terrane_core::compact::{Goal, Limits};
     use terrane_trace::recording::{Follow, open_recording};
+    use terrane_trace::snapshot::Happened;
     let device = Sim::slabs().open().shared();
     let alloc = Allocator::new(device.clone()).unwrap();
     let stream = device.create_stream(StreamSpec::default()).unwrap();
     let mut program = Program { alloc, stream, live: Vec::new() };
     program.grow(40);
+    program.alloc.set_limit(terrane_core::device::HeapId(0), 1 << 30);
     let file = std::env::temp_dir().join(format!("terrane-follow-{}", std::process::id()));
     let tap = Tap::new(&program.alloc, Meta::default()).socket().file(&file);
     let recorder = tap.start().unwrap();
@@ -243,6 +245,8 @@ fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
     };
     assert_eq!(ops(live), ops(read));
     assert_eq!(live.happenings, read.happenings);
+    // The limit that was set before recording began is told too.
+    assert_eq!((live.happenings[0].what, live.happenings[0].bytes), (Happened::LimitSet, 1 << 30));
     assert_eq!(live.blocks, read.blocks);
     let there = offsets(&program.alloc);
     assert_eq!(folded_offsets(live), there);

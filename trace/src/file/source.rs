@@ -8,9 +8,7 @@ use super::texts::{Text, TextKind};
 use super::writer::CHUNK_EVENTS;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use terrane_core::device::DeviceError;
-#[cfg(feature = "live")]
-use terrane_core::device::HeapId;
+use terrane_core::device::{DeviceError, HeapId};
 use terrane_core::event::{Event, EventKind, RecorderMode};
 use terrane_core::point::StreamId;
 use terrane_core::{Allocator, PartState};
@@ -232,6 +230,7 @@ fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
         }
     }
     state.sequence = snapshot.sequence;
+    state.limit = Some(alloc.limit(HeapId(0))).filter(|limit| *limit < u64::MAX);
     state
 }
 

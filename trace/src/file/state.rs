@@ -37,7 +37,7 @@ pub struct HeapState {
     /// Pages that are mapped, each once: (memory object, bytes) by (class, offset). Where a page
     /// was stolen, its old place is out at once, though the old mapping may stand a while.
     pub pages: BTreeMap<(u8, u64), (u64, u64)>,
-    /// The allocator's limit, once one was set.
+    /// The limit of the allocator's first heap, if it has one.
     pub limit: Option<u64>,
     /// Freed blocks, by class, in the order of their frees: completions of several at once say
     /// only how many bytes.
@@ -114,7 +114,7 @@ impl HeapState {
             if self.pages.get(&place).is_some_and(|page| page.0 == event.a) {
                 self.unmap(place);
             }
-        } else if is(EventKind::LimitSet) {
+        } else if is(EventKind::LimitSet) && event.a == 0 {
             self.limit = Some(event.b);
         }
     }

@@ -122,7 +122,8 @@ impl Recording {
 }
 
 /// Opens the end of a trace of ours alone, which takes a fraction of the time that its history
-/// takes: what is live there, as one moment. `None` for files that have to be read from their beginning.
+/// takes: what is live there, as one moment. `None` for files that have to be read from their
+/// beginning.
 ///
 /// # Errors
 /// [`OpenError`] with the place and the reason.

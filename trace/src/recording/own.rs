@@ -187,6 +187,10 @@ fn happened(event: &Event) -> Option<Happened> {
         (EventKind::MoveRefused, Happened::MoveRefused(event.a as u8)),
         (EventKind::LimitSet, Happened::LimitSet),
     ];
+    if event.is(EventKind::LimitSet) && event.a != 0 {
+        // Of another heap than the one whose figures are told.
+        return None;
+    }
     moves.into_iter().find(|(kind, _)| event.is(*kind)).map(|(_, what)| what)
 }
 

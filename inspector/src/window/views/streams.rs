@@ -1,5 +1,6 @@
 //! One lane for each stream: what it holds, and what it has freed that others still use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use egui::{Align2, FontId, Painter, Rect, Shape, Stroke, Ui, pos2};
@@ -98,6 +99,7 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
         fill(&mut cells, &stage.look, lane, room);
     }
     stage.surface.draw(&painter.with_clip_rect(area), 40, &Cells::new(cells));
+    arrows(&painter.with_clip_rect(area), stage, &scale, &lanes, (area, height));
     for (number, lane) in lanes.iter().enumerate() {
         let top = area.top() + height * number as f32;
         let band =
@@ -108,14 +110,13 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
             stage.document.sight.selected = Some(Selected::Stream(lane.stream));
         }
     }
-    arrows(&painter.with_clip_rect(area), stage, &scale, &lanes, (area, height));
     tip(stage, &canvas, &scale, &lanes, (area, height));
     stage.document.panels.streams.lanes = Some((key, lanes));
     now(ui, stage, &canvas, &scale, area);
 }
 
-/// Waits that are drawn at most; where more are in sight, every so many is.
-const ARROWS: usize = 400;
+/// Arrows between the same two lanes are at least so many points apart.
+const APART: f32 = 9.0;
 
 /// An arrow from the lane that is waited for to the one that waits.
 fn arrows(
@@ -129,26 +130,31 @@ fn arrows(
     let (from, to) = (scale.moment_at(area.left()), scale.moment_at(area.right()));
     let first = waits.partition_point(|wait| wait.at < from);
     let after = waits.partition_point(|wait| wait.at <= to);
-    let every = (after - first).div_ceil(ARROWS).max(1);
-    let middle = |stream: u32| {
-        let lane = lanes.iter().position(|lane| lane.stream == stream)?;
-        Some(area.top() + height * (lane as f32 + 0.5))
-    };
+    let place = |stream: u32| lanes.iter().position(|lane| lane.stream == stream);
+    let middle = |lane: usize| area.top() + height * (lane as f32 + 0.5);
     let ink = stage.look.select;
-    for wait in waits[first..after].iter().step_by(every) {
-        let (Some(behind), Some(waiting)) = (middle(wait.behind), middle(wait.stream)) else {
+    let line = Stroke::new(1.0, ink.gamma_multiply(0.6));
+    let (mut last, mut drawn) = (HashMap::new(), 0);
+    for wait in &waits[first..after] {
+        let (Some(behind), Some(waiting)) = (place(wait.behind), place(wait.stream)) else {
             continue;
         };
         let x = scale.x_of(wait.at);
+        if last.get(&(behind, waiting)).is_some_and(|before| x - before < APART) {
+            continue;
+        }
+        last.insert((behind, waiting), x);
+        drawn += 1;
         let back = if waiting > behind { -1.0 } else { 1.0 };
-        painter.line_segment([pos2(x, behind), pos2(x, waiting)], Stroke::new(1.0, ink));
-        painter.circle_filled(pos2(x, behind), 1.8, ink);
-        let tip = pos2(x, waiting);
+        painter.line_segment([pos2(x, middle(behind)), pos2(x, middle(waiting))], line);
+        painter.circle_filled(pos2(x, middle(behind)), 1.8, ink);
+        let tip = pos2(x, middle(waiting));
         let wing = |side: f32| tip + egui::vec2(3.5 * side, 6.0 * back);
         painter.add(Shape::convex_polygon(vec![tip, wing(-1.0), wing(1.0)], ink, Stroke::NONE));
     }
-    if every > 1 {
-        let text = format!("every {every}th of {} waits is drawn; zoom in", after - first);
+    if drawn < after - first {
+        let (drawn, all) = (units::count(drawn as u64), units::count((after - first) as u64));
+        let text = format!("{drawn} of {all} waits are drawn; zoom in");
         let at = pos2(area.right() - 6.0, area.top() + 3.0);
         let font = FontId::proportional(10.5);
         painter.text(at, Align2::RIGHT_TOP, text, font, stage.look.faint);
