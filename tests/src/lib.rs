@@ -22,12 +22,15 @@
 //! way, which some clause has to notice.
 
 mod busy;
+mod calls;
 mod clause;
 pub mod clauses;
 pub mod expected;
 #[cfg(feature = "program")]
 mod gate;
 pub mod mutants;
+#[cfg(feature = "program")]
+pub mod outcome;
 pub mod probe;
 #[cfg(feature = "program")]
 pub mod program;
@@ -38,6 +41,7 @@ mod spin;
 mod subject;
 
 pub use busy::{Busy, Held, Keeper};
+pub use calls::CallLog;
 pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
 pub use random::Random;
 pub use rig::{Plan, Rig, Source};

@@ -12,7 +12,7 @@ use crate::probe::Flaw;
 use crate::rig::{Plan, Source};
 
 /// The devices that mutants are made of.
-pub const DEVICES: &[&str] = &["sim:cuda", "sim:vulkan", "sim:bound", "host"];
+pub const DEVICES: &[&str] = &["sim:cuda", "sim:vulkan", "sim:bound", "sim:views", "host"];
 
 /// A clause and a mutant that it fails on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Row {
     pub flaw: Flaw,
 }
 
-/// The table, a row for every clause.
+/// The table: a row at least for every clause, and for every flaw.
 ///
 /// # Errors
 /// The first line that is no row.
@@ -51,6 +51,7 @@ pub fn plan(device: &str, flaw: Flaw, patience: Duration) -> Option<Plan> {
     let source = match device {
         "sim:cuda" => Source::Model(Sim::cuda),
         "sim:vulkan" => Source::Model(Sim::vulkan),
+        "sim:views" => Source::Model(|| Sim::vulkan().caps(|caps| caps.views = true)),
         // Bindings are shorter than segments.
         "sim:bound" => {
             Source::Model(|| Sim::vulkan().caps(|caps| caps.max_binding_bytes = 1 << 20))

@@ -1,21 +1,24 @@
 //! What the program `conformance` does.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
-use serde_json::{Value, json};
 use terrane::core::device::DeviceInfo;
 use terrane::core::device::sim::Sim;
 use terrane::{Choice, Opened};
 
-use crate::expected::expected;
-use crate::gate;
-use crate::{Clause, Ending, Plan, Rig, Source, Verdict, clauses, run};
+use crate::expected::{self, Expected};
+use crate::outcome::{Count, Report, Row, judge};
+use crate::probe::Flaw;
+use crate::{CallLog, Clause, Ending, Plan, Rig, Source, clauses, gate, run};
 
 /// Runs Terrane's conformance suite on a device.
 ///
 /// Exit code 0: all clauses hold, or fail as expected. 1: a clause failed, or passed although it
-/// is expected to fail. 2: the device can not be opened, or no clause was chosen.
+/// is expected to fail. 2: the device can not be opened, no clause was chosen, or a file can not be
+/// read or written.
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 pub struct Options {
@@ -31,32 +34,21 @@ pub struct Options {
     /// The seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Write JUnit's XML to this file.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// More known failures: lines of device,driver,clause,reason.
+    #[arg(long, value_name = "FILE")]
+    expected: Option<PathBuf>,
+    /// Break the device or the allocator in one way, to see what the suite says of it.
+    #[arg(long, value_name = "NAME", value_parser = flaw)]
+    flaw: Option<Flaw>,
     /// List the clauses and run nothing.
     #[arg(long)]
     list: bool,
     /// The commit that the suite was built from, for the record.
     #[arg(long, env = "TERRANE_COMMIT")]
     commit: Option<String>,
-}
-
-/// How a clause ended, once the known failures are taken into account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Count {
-    Passed,
-    Failed,
-    ExpectedFailure,
-    Skipped,
-}
-
-impl Count {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::ExpectedFailure => "expected failure",
-            Self::Skipped => "skipped",
-        }
-    }
 }
 
 /// Runs what the options say.
@@ -76,14 +68,23 @@ pub fn main(options: &Options) -> ExitCode {
     }
     match source(&options.device) {
         Ok(source) => {
-            let plan = Plan { seed: options.seed, ..Plan::new(source) };
-            try_all(&chosen, &plan, options)
+            let flaw = options.flaw.unwrap_or_default();
+            let plan = Plan { seed: options.seed, flaw, ..Plan::new(source) };
+            try_all(&chosen, &plan, options).unwrap_or_else(|why| {
+                eprintln!("{why}");
+                ExitCode::from(2)
+            })
         }
         Err(why) => {
             eprintln!("{why}");
             ExitCode::from(2)
         }
     }
+}
+
+fn flaw(name: &str) -> Result<Flaw, String> {
+    let found = Flaw::ALL.iter().copied().find(|flaw| format!("{flaw:?}") == name);
+    found.ok_or_else(|| format!("no flaw is called {name}"))
 }
 
 fn list(chosen: &[&'static Clause]) {
@@ -119,49 +120,74 @@ pub fn shared(opened: &Opened) -> Source {
     }
 }
 
-fn try_all(chosen: &[&'static Clause], plan: &Plan, options: &Options) -> ExitCode {
-    let info = match Rig::open(plan) {
-        Ok(rig) => rig.device().info().clone(),
-        Err(stop) => {
-            eprintln!("the device does not open: {stop:?}");
-            return ExitCode::from(2);
-        }
-    };
-    let mut rows = Vec::new();
-    for clause in chosen {
-        let verdict = run(clause, plan);
-        let (count, reason) = judge(&info, &verdict);
-        if !options.json {
-            println!("{:<16} {}{}", count.name(), clause.id, because(&reason));
-        }
-        if count == Count::Failed {
-            eprintln!(
-                "    {} ({:?} to blame: {})",
-                clause.sentence, clause.blames, clause.reference
-            );
-            eprintln!("    again: {}", again(options, clause));
-        }
-        rows.push((*clause, count, reason));
+fn try_all(chosen: &[&'static Clause], plan: &Plan, options: &Options) -> Result<ExitCode, String> {
+    let expected = expected(options)?;
+    let rig = Rig::open(plan).map_err(|stop| format!("the device does not open: {stop:?}"))?;
+    let info = rig.device().info().clone();
+    drop(rig);
+    let rows = chosen.iter().map(|clause| try_one(clause, &info, plan, options, &expected));
+    let commit = options.commit.as_deref();
+    let report = Report { info: &info, commit, seed: options.seed, rows: rows.collect() };
+    if let Some(path) = &options.junit {
+        let written = std::fs::write(path, report.junit());
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    let of = |wanted| rows.iter().filter(|(_, count, _)| *count == wanted).count();
-    let failed = of(Count::Failed);
+    let failed = report.of(Count::Failed);
     if options.json {
-        println!("{:#}", report(&info, options, &rows));
+        println!("{:#}", report.json());
     } else {
         println!(
             "{} on {}: {} passed, {failed} failed, {} expected failures, {} skipped",
             info.name,
             info.driver,
-            of(Count::Passed),
-            of(Count::ExpectedFailure),
-            of(Count::Skipped)
+            report.of(Count::Passed),
+            report.of(Count::ExpectedFailure),
+            report.of(Count::Skipped)
         );
     }
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    Ok(if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn because(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+fn expected(options: &Options) -> Result<Vec<Expected>, String> {
+    let mut rows = expected::ours()?;
+    if let Some(path) = &options.expected {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        rows.extend(expected::parse(&text)?);
+    }
+    Ok(rows)
+}
+
+/// Runs one clause, and where it fails once more to see its calls.
+fn try_one(
+    clause: &'static Clause,
+    info: &DeviceInfo,
+    plan: &Plan,
+    options: &Options,
+    expected: &[Expected],
+) -> Row {
+    let start = Instant::now();
+    let verdict = run(clause, plan);
+    let seconds = start.elapsed().as_secs_f64();
+    let (count, reason) = judge(info, &verdict, expected);
+    let mut calls = Vec::new();
+    let again = again(options, clause);
+    if !options.json {
+        let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        println!("{:<16} {}{because}", count.name(), clause.id);
+    }
+    if count == Count::Failed {
+        let log = CallLog::new();
+        let logged = Plan { log: Some(log.clone()), ..plan.clone() };
+        if verdict.ending != Ending::Passed {
+            run(clause, &logged);
+        }
+        calls = log.lines();
+        eprintln!("    {} ({:?} to blame: {})", clause.sentence, clause.blames, clause.reference);
+        eprintln!("    again: {again}");
+        calls.iter().for_each(|line| eprintln!("      {line}"));
+    }
+    Row { clause, count, reason, again, calls, seconds }
 }
 
 /// The line that runs one clause again.
@@ -170,41 +196,4 @@ fn again(options: &Options, clause: &Clause) -> String {
         "cargo run -p terrane-tests --bin conformance -- --device {} --filter {} --seed {}",
         options.device, clause.id, options.seed
     )
-}
-
-fn judge(info: &DeviceInfo, verdict: &Verdict) -> (Count, String) {
-    let row = expected(info, verdict.clause.id);
-    match (&verdict.ending, row) {
-        (Ending::Passed, None) => (Count::Passed, String::new()),
-        (Ending::Passed, Some(row)) => {
-            (Count::Failed, format!("it holds, though a failure is expected: {}", row.reason))
-        }
-        (Ending::Failed(text), None) => (Count::Failed, text.clone()),
-        (Ending::Failed(text), Some(row)) => {
-            (Count::ExpectedFailure, format!("{} ({text})", row.reason))
-        }
-        (Ending::Skipped(why), _) => (Count::Skipped, why.clone()),
-    }
-}
-
-fn report(info: &DeviceInfo, options: &Options, rows: &[(&Clause, Count, String)]) -> Value {
-    let of = |wanted| rows.iter().filter(|(_, count, _)| *count == wanted).count();
-    let clauses: Vec<Value> = rows
-        .iter()
-        .map(|(clause, count, reason)| {
-            json!({ "id": clause.id, "outcome": count.name(), "reason": reason })
-        })
-        .collect();
-    json!({
-        "device": info.name,
-        "backend": info.backend,
-        "driver": info.driver,
-        "commit": options.commit,
-        "seed": options.seed,
-        "passed": of(Count::Passed),
-        "failed": of(Count::Failed),
-        "expected_failures": of(Count::ExpectedFailure),
-        "skipped": of(Count::Skipped),
-        "clauses": clauses,
-    })
 }

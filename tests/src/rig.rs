@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use terrane_core::device::host::Host;
 use terrane_core::device::sim::{Sim, SimDevice, Violation};
+use terrane_core::device::wrap::Logged;
 use terrane_core::device::{
     Access, Binding, Caps, ClassId, Compute, Device, HostAccess, Paging, Place, Plain, PlainSpec,
     SpaceId, StreamId, StreamSpec, SyncPoint, Ticket,
@@ -12,6 +13,7 @@ use terrane_core::device::{
 use terrane_core::{Config, MemoryKind};
 
 use crate::busy::{Busy, Keeper, Way};
+use crate::calls::{self, CallLog};
 use crate::clause::{Clause, Level, Need, Outcome, Stop, fails};
 use crate::clauses::kernels::Language;
 use crate::probe::{Flaw, Probe};
@@ -57,12 +59,15 @@ pub struct Plan {
     pub paging: Option<bool>,
     /// The longest time that submitted work may take.
     pub patience: Duration,
+    /// Where the device calls are noted, if they are.
+    pub log: Option<CallLog>,
 }
 
 impl Plan {
     /// The usual: seed 1, nothing broken.
     pub const fn new(source: Source) -> Self {
-        Self { source, seed: 1, flaw: Flaw::None, paging: None, patience: Duration::from_secs(30) }
+        let patience = Duration::from_secs(30);
+        Self { source, seed: 1, flaw: Flaw::None, paging: None, patience, log: None }
     }
 }
 
@@ -103,6 +108,14 @@ impl Rig {
         };
         let counted_heap = !matches!(plan.source, Source::Shared(..));
         let language = Language::of(&*device);
+        let device = match &plan.log {
+            Some(log) => {
+                let logged = Logged::new(device, calls::KEPT);
+                log.watch(logged.clone());
+                logged
+            }
+            None => device,
+        };
         Ok(Self {
             device: Probe::new(device, plan.flaw),
             sim,

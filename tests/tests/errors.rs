@@ -257,6 +257,29 @@ fn handles_run_out_of_generations_without_ever_repeating() {
 }
 
 #[test]
+fn events_are_numbered_over_the_end_of_64_bits_without_a_panic() {
+    let sim = Sim::slabs().open();
+    let mut config = Config::for_device(sim.caps());
+    config.first_sequence = u64::MAX - 5;
+    let alloc = Allocator::with_config(sim.shared(), config).unwrap();
+    let stream = sim.create_stream(StreamSpec::default()).unwrap();
+    for _ in 0..20 {
+        let got = alloc.alloc(&Request::new(256, stream)).unwrap();
+        alloc.free(got.handle).unwrap();
+    }
+    let mut events = Vec::new();
+    let drained = alloc.drain_events(&mut events, usize::MAX);
+    assert_eq!((drained.dropped, drained.more), (0, false));
+    let mut expected = u64::MAX - 5;
+    for event in &events {
+        expected = expected.wrapping_add(1);
+        assert_eq!(event.sequence, expected);
+    }
+    assert!(expected < 1000, "the numbers began anew: {expected}");
+    alloc.check().unwrap();
+}
+
+#[test]
 fn memory_beside_the_allocator_counts_against_its_limit() {
     let (_, alloc, stream) = open(Sim::slabs());
     alloc.set_limit(HeapId(0), 64 * MIB);

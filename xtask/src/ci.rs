@@ -28,7 +28,7 @@ enum Outcome {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("set-up", set_up),
     ("lock", lock),
     ("fmt", fmt),
@@ -38,6 +38,7 @@ const STEPS: [Step; 11] = [
     ("features", features),
     ("doc", doc),
     ("examples", examples),
+    ("template", template),
     ("wheel", wheel),
     // Last, so that the test runner's own summary is among the closing lines.
     ("test", tests),
@@ -201,6 +202,14 @@ fn examples(_: &Options) -> Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     Ok(Outcome::Skipped(format!("no device for {}", skipped.join(", "))))
+}
+
+/// The backend outside of the workspace: it builds with the published interface only, and passes
+/// the suite.
+fn template(_: &Options) -> Result<Outcome> {
+    let mut command = shell::cargo(&["test", "--quiet"]);
+    command.current_dir(shell::root().join("examples/backend-template"));
+    run_in_ci(command.env("CARGO_TARGET_DIR", shell::root().join("target/template")))
 }
 
 fn is_numbered(example: &Target) -> bool {

@@ -332,12 +332,14 @@ impl Inner {
     }
 
     fn clear(&self, allocation: &Allocation, request: &Request<'_>) -> Result<(), Error> {
-        // Held, so that no pass moves it before the fill is known as a use.
-        let place = self.lock().hold(allocation.handle.key)?.place;
+        // Held, so that no pass moves it before the fill is known as a use; a pass that slides it
+        // already is waited for, since the old place becomes another block's.
+        let key = allocation.handle.key;
+        let place = self.lock_still(key).hold(key)?.place;
         let waited = self.device.wait_on_stream(request.stream, allocation.waits.as_slice());
         let filled =
             waited.and_then(|()| self.device.fill(request.stream, place, allocation.bytes, 0));
-        self.unhold(&[allocation.handle.key], filled.ok());
+        self.unhold(&[key], filled.ok());
         Ok(filled.map(|_| ())?)
     }
 }

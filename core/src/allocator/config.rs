@@ -116,6 +116,8 @@ pub struct Config {
     pub priority: f32,
     /// The generation that handles start with: 1, or near 2^32 in tests of what comes after.
     pub first_generation: u32,
+    /// The number after which events are numbered: 0, or near 2^64 in tests of large ones.
+    pub first_sequence: u64,
 }
 
 impl Config {
@@ -159,6 +161,7 @@ impl Config {
             verify_moves: Verify::default(),
             priority: 0.5,
             first_generation: 1,
+            first_sequence: 0,
         }
     }
 

@@ -126,7 +126,7 @@ impl Allocator {
             budget: Accounts::new(&limits, device.caps().max_memory_objects),
             counters,
             moves: moving::Moves::default(),
-            ring: Ring::new(config.recorder),
+            ring: Ring::new(config.recorder).starting_at(config.first_sequence),
             sites: intern::Sites::new(),
             names: intern::Names::default(),
             tag_numbers: rustc_hash::FxHashMap::default(),

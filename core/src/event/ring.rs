@@ -67,6 +67,12 @@ impl Ring {
         Self { slots, mode, head: 0, tail: 0, sequence: 0, dropped: 0 }
     }
 
+    /// The same, with events numbered from after `sequence`.
+    #[must_use]
+    pub fn starting_at(self, sequence: u64) -> Self {
+        Self { sequence, ..self }
+    }
+
     /// The mode.
     pub const fn mode(&self) -> RecorderMode {
         self.mode
@@ -97,7 +103,8 @@ impl Ring {
     /// Numbers an event and keeps it as the mode says. Never fails, never allocates.
     #[inline(always)]
     pub fn push(&mut self, mut event: Event) {
-        self.sequence += 1;
+        // Over the end of 2^64 they begin anew.
+        self.sequence = self.sequence.wrapping_add(1);
         event.sequence = self.sequence;
         let len = self.slots.len();
         if let Some(slot) = self.slots.get_mut(self.head as usize & len.wrapping_sub(1)) {

@@ -84,6 +84,11 @@ impl Device for Probe {
             self.lock().plains -= 1;
             return Ok(());
         }
+        if self.has(Flaw::LostKeepsThings)
+            && self.inner.heap_use(HeapId(0)) == Err(DeviceError::Lost)
+        {
+            return Err(DeviceError::Lost);
+        }
         let answer = self.inner.release_plain(space);
         let answer = self.count(answer, |alive| alive.plains -= 1);
         self.forgiving(answer)
@@ -293,12 +298,19 @@ impl Device for Probe {
     }
 
     fn create_view(&self, place: Place, bytes: u64) -> Result<View, DeviceError> {
-        self.count(self.inner.create_view(place, bytes), |alive| alive.views += 1)
+        let answer = match self.inner.create_view(place, bytes) {
+            Err(DeviceError::Unsupported(_)) if self.lends_views() => Ok(self.memory().lend_view()),
+            answer => answer,
+        };
+        self.count(answer, |alive| alive.views += 1)
     }
 
     fn destroy_view(&self, view: View) -> Result<(), DeviceError> {
-        let answer = self.count(self.inner.destroy_view(view), |alive| alive.views -= 1);
-        match answer {
+        let answer = match self.inner.destroy_view(view) {
+            Err(DeviceError::Unsupported(_)) if self.lends_views() => self.memory().take_view(view),
+            answer => answer,
+        };
+        match self.count(answer, |alive| alive.views -= 1) {
             Err(DeviceError::InvalidCall(_) | DeviceError::Unsupported(_))
                 if self.has(Flaw::ViewObjectsUnknownAccepted) =>
             {

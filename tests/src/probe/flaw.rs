@@ -97,6 +97,7 @@ flaws! {
     // The host.
     ViewReadsZero,
     ViewWritesLost,
+    MapsStale,
     ViewOfEverything,
     PointersShifted,
     // Paging.
@@ -116,6 +117,7 @@ flaws! {
     ViewObjectsDenied,
     // A lost device.
     LostUnnoticed,
+    LostKeepsThings,
     // The allocator.
     BlockTooSmall,
     AlignIgnored,

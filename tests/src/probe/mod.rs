@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrane_core::device::{
-    Caps, Device, DeviceError, DeviceInfo, Plain, Report, SpaceId, StreamId, SyncPoint,
+    Caps, Device, DeviceError, DeviceInfo, Plain, Report, SpaceId, StreamId, SyncPoint, View,
 };
 
 pub use flaw::Flaw;
@@ -67,6 +67,24 @@ struct Memory {
     reports: HashMap<u64, Report>,
     retired: Vec<StreamId>,
     reserved: Option<SpaceId>,
+    /// View objects lent to a model that claims to have them.
+    views: Vec<View>,
+    next_view: u64,
+}
+
+impl Memory {
+    fn lend_view(&mut self) -> View {
+        self.next_view += 1;
+        self.views.push(View(self.next_view));
+        View(self.next_view)
+    }
+
+    fn take_view(&mut self, view: View) -> Result<(), DeviceError> {
+        let at = self.views.iter().position(|lent| *lent == view);
+        let at = at.ok_or(DeviceError::InvalidCall("no such view"))?;
+        self.views.swap_remove(at);
+        Ok(())
+    }
 }
 
 impl Probe {
@@ -118,6 +136,11 @@ impl Probe {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the device claims view objects that it leaves to us: models have none of their own.
+    fn lends_views(&self) -> bool {
+        self.inner.caps().views && self.inner.info().backend == "sim"
     }
 
     fn has(&self, flaw: Flaw) -> bool {

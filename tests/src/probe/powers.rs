@@ -277,6 +277,14 @@ impl HostAccess for Probe {
                 let bytes = inner.bytes().to_vec();
                 Ok(Box::new(Broken { inner, bytes }))
             }
+            // What the first view of a place showed is all that any later one shows.
+            Flaw::MapsStale => {
+                let id = place.space.0 ^ place.offset.rotate_left(32);
+                let now = inner.bytes().to_vec();
+                let mut bytes = self.memory().bytes.entry(id).or_insert(now).clone();
+                bytes.resize(inner.bytes().len(), 0);
+                Ok(Box::new(Broken { inner, bytes }))
+            }
             _ => Ok(inner),
         }
     }

@@ -20,6 +20,7 @@ pub struct Sim {
     completion: Completion,
     keep_bytes: bool,
     log_max: usize,
+    first_value: u64,
 }
 
 impl Sim {
@@ -33,6 +34,7 @@ impl Sim {
             completion: Completion::Immediate,
             keep_bytes: false,
             log_max: 0,
+            first_value: 0,
         }
     }
 
@@ -163,16 +165,24 @@ impl Sim {
         self
     }
 
+    /// The value that the sync points of every stream begin after: near 2^64 in tests of large
+    /// ones. 0 unless said.
+    #[must_use]
+    pub fn first_value(mut self, value: u64) -> Self {
+        self.first_value = value;
+        self
+    }
+
     /// The device.
     pub fn open(self) -> SimDevice {
-        let Self { name, mut caps, completion, keep_bytes, log_max } = self;
+        let Self { name, mut caps, completion, keep_bytes, log_max, first_value } = self;
         caps.compute = keep_bytes;
         if !keep_bytes {
             for class in &mut caps.classes {
                 class.host_visible = false;
             }
         }
-        let mut lanes = Lanes::new(completion);
+        let mut lanes = Lanes::new(completion, first_value);
         let ordered = caps.paging.is_some_and(|paging| paging.stream_ordered);
         let bind_stream = ordered.then(|| lanes.open(false));
         let state = State {

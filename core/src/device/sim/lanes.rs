@@ -59,6 +59,8 @@ pub(super) struct Lanes {
     busy: Vec<u32>,
     pub(super) now: u64,
     rule: Completion,
+    /// The value that streams begin with.
+    first_value: u64,
     /// Nothing completes before this, as long as nothing is submitted or completed by hand.
     next_due: u64,
 }
@@ -75,13 +77,15 @@ pub(super) struct Submission {
 const GONE: DeviceError = DeviceError::UnknownStream;
 
 impl Lanes {
-    pub(super) fn new(rule: Completion) -> Self {
-        Self { lanes: Vec::new(), busy: Vec::new(), now: 0, rule, next_due: u64::MAX }
+    pub(super) fn new(rule: Completion, first_value: u64) -> Self {
+        let next_due = u64::MAX;
+        Self { lanes: Vec::new(), busy: Vec::new(), now: 0, rule, first_value, next_due }
     }
 
     pub(super) fn open(&mut self, foreign: bool) -> StreamId {
         let id = StreamId(self.lanes.len() as u32);
-        self.lanes.push(Lane { foreign, ..Lane::default() });
+        let (done, submitted) = (self.first_value, self.first_value);
+        self.lanes.push(Lane { foreign, done, submitted, ..Lane::default() });
         id
     }
 

@@ -22,6 +22,8 @@ pub struct Epoch {
     pub time: Duration,
     pub threads: u64,
     pub limit: u64,
+    /// One call of so many fails, in rounds in which any does.
+    pub faults: u64,
 }
 
 /// What happened.
@@ -115,7 +117,7 @@ impl Epoch {
         let recorder = Recorder::attach(&stage.alloc, &path, Meta::default());
         let recorder = recorder.map_err(|error| format!("{}: {error}", path.display()))?;
         if stage.faulty {
-            stage.device.set_faults(Faults::none().one_in(150, self.seed, may_fail));
+            stage.device.set_faults(Faults::none().one_in(self.faults, self.seed, may_fail));
         }
         std::thread::scope(|scope| {
             scope.spawn(|| stage.passes(self.seed));
@@ -169,7 +171,7 @@ impl Epoch {
             shared: Mutex::default(),
             over: AtomicBool::new(false),
             calm: RwLock::default(),
-            faulty: self.seed % 3 != 1,
+            faulty: self.faults > 0 && self.seed % 3 != 1,
             requests: number(),
             verified: number(),
             refused: number(),

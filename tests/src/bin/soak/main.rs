@@ -34,6 +34,9 @@ struct Args {
     /// Bytes that one round's allocator may reserve.
     #[arg(long, default_value_t = 96 << 20)]
     limit: u64,
+    /// In two rounds of three one of so many device calls fails; 0 for none.
+    #[arg(long, default_value_t = 150)]
+    faults: u64,
     /// The seed of the first round; each later one has the next.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -64,7 +67,8 @@ fn soak(args: &Args) -> Result<u64, String> {
     while Instant::now() < end {
         let left = end.saturating_duration_since(Instant::now());
         let time = left.min(Duration::from_secs_f64(args.round));
-        let epoch = Epoch { seed, time, threads: args.threads, limit: args.limit };
+        let Args { threads, limit, faults, .. } = *args;
+        let epoch = Epoch { seed, time, threads, limit, faults };
         let tally = epoch.run(&opened.device)?;
         for finding in &tally.findings {
             println!("FINDING in the round of seed {seed}: {finding}");
@@ -84,7 +88,8 @@ fn soak(args: &Args) -> Result<u64, String> {
         "device": info.name, "driver": info.driver, "seed": args.seed,
         "minutes": start.elapsed().as_secs_f64() / 60.0, "rounds": rounds,
         "requests": sum.requests, "verified": sum.verified, "moves": sum.moves,
-        "paused": sum.paused, "faults": sum.faults, "events": sum.events, "dropped_events": sum.dropped,
+        "paused": sum.paused, "faults": sum.faults,
+        "events": sum.events, "dropped_events": sum.dropped,
         "checked": sum.checked, "refused": sum.refused, "findings": sum.findings.len(),
         "resident_early": early_rss, "resident_end": resident(),
     });

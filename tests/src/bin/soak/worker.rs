@@ -201,7 +201,9 @@ impl Stage {
         let slice = Slice::read(buffer.handle()).part(0, part as u64);
         let Some(ticket) = self.expect("a read", self.alloc.read(own, slice)) else { return };
         drop(buffer);
-        if self.alloc.wait(ticket.point, Duration::from_secs(60)).is_err() {
+        // A wait that fails is made once more: a result that is not taken stays with the device.
+        let waited = (0..3).any(|_| self.alloc.wait(ticket.point, Duration::from_secs(60)).is_ok());
+        if !waited {
             return;
         }
         match self.alloc.take_read(ticket) {
