@@ -10,10 +10,14 @@ use std::time::Instant;
 use terrane_core::device::sim::Sim;
 use terrane_core::device::{Device, StreamId, StreamSpec};
 use terrane_core::units::MIB;
-use terrane_core::{Allocator, Config, Error, Handle, Request};
+use terrane_core::{Allocator, Config, Error, Handle, Keep, Request};
 
 /// Blocks that are live while sizes are mixed.
 const LIVE: usize = 256;
+/// Sizes that a program with usual sizes has.
+const SIZES: u64 = 64;
+/// Blocks that such a program frees and asks for again in a round, in another order each.
+const BATCH: usize = 32;
 
 struct Random(u64);
 
@@ -29,6 +33,17 @@ impl Random {
         let bits = 9 + self.below(15);
         (1 << bits) + self.below(1 << bits)
     }
+
+    /// One of [`SIZES`] sizes.
+    const fn usual(&mut self) -> u64 {
+        Self(1 + self.below(SIZES)).size()
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at as u64 + 1) as usize);
+        }
+    }
 }
 
 struct Rig {
@@ -37,12 +52,12 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(paged: bool) -> Result<Self, Error> {
+    fn new(paged: bool, keep: Keep) -> Result<Self, Error> {
         let sim = if paged { Sim::cuda() } else { Sim::slabs() };
         let sim = sim.open();
         let stream = sim.create_stream(StreamSpec::default())?;
         let mut config = Config::for_device(sim.caps());
-        config.paging = paged;
+        (config.paging, config.keep) = (paged, keep);
         Ok(Self { alloc: Allocator::with_config(sim.shared(), config)?, stream })
     }
 
@@ -61,6 +76,36 @@ impl Rig {
             Ok(start.elapsed().as_nanos() as f64 / f64::from(count))
         };
         median((0..9).map(|_| round()))
+    }
+
+    /// Blocks of mixed sizes freed and asked for again, each in any order.
+    fn usual(&self, count: u32) -> Result<f64, Error> {
+        let mut random = Random(5);
+        let sizes: Vec<u64> = (0..LIVE).map(|_| random.usual()).collect();
+        let live = sizes.into_iter().map(|bytes| Ok::<_, Error>((bytes, self.get(bytes)?)));
+        let mut live = live.collect::<Result<Vec<(u64, Handle)>, _>>()?;
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut round = || {
+            let start = Instant::now();
+            for _ in 0..count / BATCH as u32 {
+                let from = random.below((LIVE - BATCH) as u64) as usize;
+                for (bytes, block) in live.drain(from..from + BATCH) {
+                    self.alloc.free(block)?;
+                    batch.push(bytes);
+                }
+                random.shuffle(&mut batch);
+                for bytes in batch.drain(..) {
+                    live.push((bytes, self.get(bytes)?));
+                }
+            }
+            Ok(start.elapsed().as_nanos() as f64 / f64::from(count))
+        };
+        for _ in 0..3 {
+            round()?;
+        }
+        let time = median((0..9).map(|_| round()));
+        live.into_iter().try_for_each(|(_, block)| self.alloc.free(block))?;
+        time
     }
 
     /// A block of some size in the place of one of some other.
@@ -95,12 +140,15 @@ fn median(rounds: impl Iterator<Item = Result<f64, Error>>) -> Result<f64, Error
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = std::env::args().nth(1).map_or(Ok(200_000), |text| text.parse())?;
-    println!("ns a pair        one size   mixed");
+    println!("ns a pair                     one size  {SIZES} sizes  never the same");
     for (name, paged) in [("plain segments", false), ("paged segments", true)] {
-        let rig = Rig::new(paged)?;
-        let (cached, mixed) = (rig.cached(count)?, rig.mixed(count)?);
-        println!("{name}   {cached:8.1}{mixed:8.1}");
-        rig.alloc.check()?;
+        for keep in [Keep::Nothing, Keep::InOrder, Keep::BySize] {
+            let rig = Rig::new(paged, keep)?;
+            let (cached, usual, mixed) = (rig.cached(count)?, rig.usual(count)?, rig.mixed(count)?);
+            let keep = format!("{keep:?}");
+            println!("{name}, {keep:10}  {cached:10.1}  {usual:8.1}  {mixed:14.1}");
+            rig.alloc.check()?;
+        }
     }
     Ok(())
 }

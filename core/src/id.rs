@@ -185,13 +185,19 @@ impl<T> Table<T> {
     /// Gives an entry another key of the same slot; the old one names nothing any more. `None`,
     /// with nothing changed, when the key names nothing or the slot has no generation left.
     pub fn renew(&mut self, key: Key) -> Option<Key> {
+        self.renew_with(key).map(|(key, _)| key)
+    }
+
+    /// [`renew`](Self::renew), with the entry to change.
+    #[inline(always)]
+    pub fn renew_with(&mut self, key: Key) -> Option<(Key, &mut T)> {
         let slot = self.slot_mut(key.index)?;
-        let empty = matches!(slot.content, Content::Empty { .. });
-        if empty || slot.generation != key.generation || slot.generation + 1 == RETIRED {
+        if slot.generation != key.generation || slot.generation + 1 == RETIRED {
             return None;
         }
+        let Content::Full(value) = &mut slot.content else { return None };
         slot.generation += 1;
-        Some(Key { index: key.index, generation: slot.generation })
+        Some((Key { index: key.index, generation: slot.generation }, value))
     }
 
     /// Takes an entry out.

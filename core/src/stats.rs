@@ -104,6 +104,13 @@ impl Tally {
         }
     }
 
+    /// Counts what was taken away and added again.
+    pub fn pass(&mut self, amounts: Amounts) {
+        for (at, amount) in amounts.into_iter().enumerate() {
+            self.freed[at] += amount;
+        }
+    }
+
     const fn counter(&self, at: usize) -> Counter {
         let (current, freed) = (self.current[at], self.freed[at]);
         Counter { current, peak: self.peak[at], allocated: current + freed, freed }

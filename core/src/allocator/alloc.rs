@@ -7,17 +7,20 @@ use crate::device::ClassId;
 use crate::error::{DeviceError, Error, Feature};
 use crate::event::{Event, EventKind, Why};
 use crate::id::Key;
-use crate::point::{Points, SyncPoint};
+use crate::point::Points;
 use crate::pool::{Grabbed, PoolKey, Room, Spot};
 use crate::request::{Layout, Request, Tag};
 use crate::units::Align;
 
-use super::config::{Scrub, allowed_classes};
+use super::config::{Keep, Scrub, allowed_classes};
 use super::handle::{Allocation, Handle};
 use super::lock::Locked;
-use super::shelf::Noted;
+use super::shelf::Like;
 use super::state::{Block, State, flag, kind_index};
 use super::{Allocator, Inner};
+
+/// Kept blocks of less than this part of a request are put back last to make room for it.
+const SMALL_BESIDE: u64 = 16;
 
 /// A request on its way, with what was worked out about it.
 pub(crate) struct Asked<'a> {
@@ -63,13 +66,14 @@ impl Allocator {
     /// As [`alloc`](Self::alloc).
     #[track_caller]
     pub fn buffer(&self, request: &Request<'_>) -> Result<super::Buffer, Error> {
-        let allocation = self.inner.alloc(request, Location::caller())?;
-        self.inner.sample_stack(&allocation);
+        let allocation = self.alloc(request)?;
         Ok(super::Buffer::new(self.clone(), &allocation))
     }
 }
 
 impl Inner {
+    // A part of the one function that calls it: moving the result would cost more than making it.
+    #[inline(always)]
     fn alloc(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -78,40 +82,64 @@ impl Inner {
         if self.checked {
             return self.alloc_checked(request, site);
         }
-        let asked = self.ask(request, site)?;
+        let graph = self.graph_of(request.stream)?;
         let mut state = self.lock_shelved();
         state.clock.tick(&*self.device);
-        state.check_tag_limit(request.tag, asked.layout.bytes)?;
-        if let Some((pool, spot, value)) = self.find_shelved(&state, &asked) {
-            let why = state.take_shelved((pool, spot), &asked, value);
-            let taken = (pool, spot, why);
-            let key = self.register(&mut state, &asked, taken, &Points::NONE);
-            drop(state);
-            let allocation = self.allocation(key.ok_or(Error::TableFull)?, &asked, Points::NONE);
-            return if self.is_to_clear(request) {
-                self.finish(&asked, Ok(allocation))
-            } else {
-                // Made here, last: moving it would cost more than making it.
-                Ok(allocation)
-            };
+        if graph.is_some() || !self.is_shelvable(request) {
+            return self.alloc_unshelved(state, request, site, graph, None);
         }
-        self.alloc_unshelved(state, &asked)
+        let like = Like::of(request);
+        match state.take_shelved(&like, request, site) {
+            Some((key, bytes)) => {
+                drop(state);
+                let handle = Handle { key, allocator: self.id };
+                Ok(Allocation { handle, bytes, waits: Points::NONE })
+            }
+            None => self.alloc_unshelved(state, request, site, graph, Some(like)),
+        }
     }
 
-    /// Serves a request for which there is nothing on the shelf: by a hole that the stream may use
-    /// at once, else by the remedies.
-    pub(super) fn alloc_unshelved(
+    /// Whether a request may be served by a block that is kept as it was freed.
+    #[inline(always)]
+    fn is_shelvable(&self, request: &Request<'_>) -> bool {
+        self.config.keep != Keep::Nothing && !request.dedicated && !self.is_to_clear(request)
+    }
+
+    /// Serves a request for which nothing is kept.
+    #[inline(never)]
+    fn alloc_unshelved(
+        self: &Arc<Self>,
+        mut state: Locked<'_>,
+        request: &Request<'_>,
+        site: &'static Location<'static>,
+        graph: Option<u32>,
+        like: Option<Like>,
+    ) -> Result<Allocation, Error> {
+        let asked = self.ask(request, site, graph)?;
+        state.check_tag_limit(request.tag, asked.layout.bytes)?;
+        self.serve(state, &asked, like)
+    }
+
+    /// Serves a request by a hole that the stream may use at once, else by the remedies.
+    pub(super) fn serve(
         self: &Arc<Self>,
         mut state: Locked<'_>,
         asked: &Asked<'_>,
+        like: Option<Like>,
     ) -> Result<Allocation, Error> {
         if !asked.request.dedicated {
-            state.clear_shelf();
-            if let Some(taken) = self.take_ready(&mut state, asked) {
-                let (pool, spot) = (taken.pool, taken.range.spot);
+            state.open_index();
+            let mut taken = self.take_ready(&mut state, asked);
+            // What is small beside the request hardly makes room for it, and is missed soon.
+            for least in [asked.layout.bytes / SMALL_BESIDE, 0] {
+                if taken.is_none() && state.put_back_from(least) {
+                    taken = self.take_ready(&mut state, asked);
+                }
+            }
+            if let Some(taken) = taken {
                 let made = self.commit(&mut state, asked, taken);
                 if let Ok(allocation) = &made {
-                    state.note(asked, pool, spot, allocation.handle.key);
+                    self.learn(&mut state, like, asked, allocation);
                 }
                 drop(state);
                 return self.finish(asked, made);
@@ -122,14 +150,42 @@ impl Inner {
         self.finish(asked, made)
     }
 
+    /// Has the shelf learn what a request got from a hole.
+    fn learn(&self, state: &mut State, like: Option<Like>, asked: &Asked<'_>, made: &Allocation) {
+        let name = made.handle.key;
+        match like.and_then(|like| self.bin_of(state, like, asked, made)) {
+            Some(bin) => state.shelf.note(name, bin),
+            None => state.close_order(),
+        }
+    }
+
+    /// The bin, learnt now if it is new, of the block that a request has got. None keeps blocks
+    /// whose frees take more than a look, or of another class than the request's first.
+    fn bin_of(
+        &self,
+        state: &mut State,
+        like: Like,
+        asked: &Asked<'_>,
+        made: &Allocation,
+    ) -> Option<usize> {
+        let &block = state.blocks.get(made.handle.key).ok()?;
+        let pool = &state.pools[usize::from(block.pool)];
+        let first = ClassId(self.allowed(asked.request).trailing_zeros() as u8);
+        if pool.key != asked.key(first) || block.has(flag::FOREIGN | flag::HAS_WAITS) {
+            return None;
+        }
+        let (class, kind) = (first.0, pool.kind);
+        state.shelf.learn(like, &block, made.bytes, class, kind)
+    }
+
     /// Works out what a request comes to.
     #[inline(always)]
     pub(super) fn ask<'a>(
         &self,
         request: &'a Request<'a>,
         site: &'static Location<'static>,
+        graph: Option<u32>,
     ) -> Result<Asked<'a>, Error> {
-        let graph = self.graph_of(request.stream)?;
         let paged = self.paged_classes(request.dedicated, request.exportable, graph.is_some());
         let layout = self.layout(request, paged)?;
         Ok(Asked { request, layout, site, graph, paged, small_max: self.config.small_max })
@@ -184,19 +240,7 @@ impl Inner {
         if self.config.fall_back { bits } else { bits & bits.wrapping_neg() }
     }
 
-    /// The pool, the range and the last use of a shelved block whose place the request is to have.
-    #[inline(always)]
-    fn find_shelved(&self, state: &State, asked: &Asked<'_>) -> Option<(u16, Spot, u64)> {
-        if asked.request.dedicated {
-            return None;
-        }
-        let first = ClassId(self.allowed(asked.request).trailing_zeros() as u8);
-        let Layout { bytes, align } = asked.layout;
-        let block = state.shelf.find(asked.key(first), bytes, align, asked.request.stream)?;
-        Some((block.pool, block.spot, block.value))
-    }
-
-    /// Takes a hole that needs no wait, in the first class that has one. Pre: nothing is shelved.
+    /// Takes a hole that needs no wait, in the first class that has one.
     pub(super) fn take_ready(&self, state: &mut State, asked: &Asked<'_>) -> Option<Taken> {
         let mut classes = self.allowed(asked.request);
         while classes != 0 {
@@ -276,7 +320,6 @@ impl Inner {
             state.pools[usize::from(number)].free(spot, Points::NONE, now);
             return None;
         };
-        state.shelf.take(spot, key);
         let pool = &mut state.pools[usize::from(number)];
         let (kind, class) = (pool.kind, pool.key.class.0);
         let place = pool.own(spot, key.index());
@@ -378,29 +421,6 @@ fn initial_flags(request: &Request<'_>, waits: &Points, foreign: bool) -> u16 {
 }
 
 impl State {
-    /// Hands the uses of a block on the shelf on to the block that is to have its range, and tells
-    /// where the memory comes from.
-    #[inline(always)]
-    fn take_shelved(&mut self, at: (u16, Spot), asked: &Asked<'_>, value: u64) -> Why {
-        if value == 0 {
-            return Why::CompletedHole;
-        }
-        let pool = &mut self.pools[usize::from(at.0)];
-        pool.add_use(at.1, SyncPoint { stream: asked.request.stream, value });
-        let kind = pool.kind;
-        // Active already: counted once more as the new block's.
-        self.count_done(kind, asked.layout.bytes);
-        Why::OwnHole
-    }
-
-    /// Notes a block that was cut out of a hole.
-    fn note(&mut self, asked: &Asked<'_>, pool: u16, spot: Spot, block: Key) {
-        let Layout { bytes, align } = asked.layout;
-        let key = self.pools[usize::from(pool)].key;
-        let (stream, freed) = (asked.request.stream, self.now());
-        self.shelf.note(Noted { block, pool, key, spot, stream, bytes, align, value: 0, freed });
-    }
-
     /// Takes a hole of a pool's paged space that needs no wait.
     fn take_page_hole(&mut self, number: u16, asked: &Asked<'_>) -> Option<Taken> {
         let now = self.clock.ns();
@@ -416,21 +436,20 @@ impl State {
 
     /// Whether `bytes` more stay within a tag's limit.
     #[inline]
-    pub(super) fn check_tag_limit(&self, tag: Tag, bytes: u64) -> Result<(), Error> {
-        let Some(stats) = self.counters.tags.get(usize::from(tag.0)) else {
-            return Err(Error::ForeignHandle);
-        };
-        let used = stats.tally.allocated();
-        match stats.limit {
-            Some(limit) if used.saturating_add(bytes) > limit => {
-                Err(Error::OverUserLimit { asked: bytes, used, limit })
-            }
-            _ => Ok(()),
+    pub(super) fn check_tag_limit(&mut self, tag: Tag, bytes: u64) -> Result<(), Error> {
+        let number = usize::from(tag.0);
+        let limit = self.counters.tags.get(number).ok_or(Error::ForeignHandle)?.limit;
+        let Some(limit) = limit else { return Ok(()) };
+        self.settle();
+        let used = self.counters.tags[number].tally.allocated();
+        if used.saturating_add(bytes) > limit {
+            return Err(Error::OverUserLimit { asked: bytes, used, limit });
         }
+        Ok(())
     }
 
     #[inline]
-    fn name(&mut self, name: &str) -> u32 {
+    pub(super) fn name(&mut self, name: &str) -> u32 {
         if name.is_empty() { 0 } else { self.number_name(name) }
     }
 
@@ -444,7 +463,7 @@ impl State {
     }
 
     #[inline]
-    fn site(&mut self, site: &'static Location<'static>) -> u32 {
+    pub(super) fn site(&mut self, site: &'static Location<'static>) -> u32 {
         if let Some(number) = self.sites.known(site) {
             return number;
         }

@@ -22,6 +22,24 @@ pub enum Reuse {
     DeclaredOrderOnly,
 }
 
+/// Which freed blocks are kept whole for the next request like the one that they were made for,
+/// so that it costs next to nothing. Kept blocks are never missed: before the device is asked for
+/// memory or anybody looks, they go back to where others find them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// None.
+    Nothing,
+    /// Those that the next such request would be given anyway: freed in the reverse order of their
+    /// requests. Nothing is placed otherwise than with [`Nothing`](Self::Nothing).
+    #[default]
+    InOrder,
+    /// The last few of each size that comes again, whatever lies between. For programs to which
+    /// the host's time is dearer than memory: blocks stay where they are instead of moving to
+    /// where they fit best, which costs the six recorded traces up to 4 % more reserved bytes and
+    /// two to ten times the work of mapping.
+    BySize,
+}
+
 /// Whether memory is cleared when it passes from one tag to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scrub {
@@ -73,6 +91,8 @@ pub struct Config {
     pub reuse: Reuse,
     /// What is tried first.
     pub prefer: Prefer,
+    /// Which freed blocks are kept whole for the next request like theirs.
+    pub keep: Keep,
     /// Clearing between tags.
     pub scrub: Scrub,
     /// Whether a kind's further classes (another memory type or heap) may serve it when the first
@@ -145,6 +165,7 @@ impl Config {
             min_reserved: 0,
             reuse: Reuse::default(),
             prefer: Prefer::default(),
+            keep: Keep::default(),
             scrub: Scrub::default(),
             fall_back: true,
             recorder: RecorderMode::default(),

@@ -137,6 +137,10 @@ impl Inner {
         let capturing = self.caps().capture && self.device.is_capturing();
         let mut state = self.lock_shelved();
         state.clock.tick(&*self.device);
+        if !capturing && state.shelve(key, points) {
+            self.unlock_and_tell(state);
+            return Ok(());
+        }
         let block = match state.block(key) {
             Ok(block) => block,
             Err(Error::UseAfterFree) => return Err(Error::DoubleFree),
@@ -169,8 +173,6 @@ impl Inner {
                 state.block_mut(key)?.flags |= flag::FREE_LATER;
                 return Ok(());
             }
-            // Its place is given to the index, where the shelf comes first.
-            state.close_shelf();
             state.release_asleep(key);
             self.unlock_and_tell(state);
             return Ok(());
@@ -222,6 +224,7 @@ impl Inner {
 impl State {
     /// Returns a block's range to its pool. Gives a view that nothing uses any more.
     pub(super) fn release(&mut self, key: Key, points: &Points) -> Option<View> {
+        self.close_order();
         let Ok(block) = self.blocks.remove(key) else { return None };
         self.checking.forget(key);
         let pool = &mut self.pools[usize::from(block.pool)];
@@ -231,7 +234,7 @@ impl State {
         let has_parts = block.has(flag::HAS_WAITS | flag::HAS_GUESTS | flag::HAS_VIEW);
         let mut outcome = (true, None);
         if uses.is_empty() && points.is_empty() && !has_parts && pool_key.graph.is_none() {
-            self.give_range(key, &block, Points::NONE);
+            self.give_range(&block, Points::NONE);
         } else {
             let uses = std::mem::take(uses);
             outcome = self.release_used(key, &block, uses, points);
@@ -277,7 +280,7 @@ impl State {
         }
         let done = uses.is_empty();
         let view = self.retire_view(key, block, graph, &uses);
-        self.give_range(key, block, uses);
+        self.give_range(block, uses);
         (done, view)
     }
 
@@ -293,21 +296,11 @@ impl State {
         });
     }
 
-    /// Puts a freed block's range on the shelf or, where others than its own stream may have to
-    /// wait for it, gives it to its pool.
+    /// Returns a freed block's range to its pool.
     #[inline(always)]
-    fn give_range(&mut self, name: Key, block: &Block, uses: Points) {
-        let Block { pool, spot, stream, .. } = *block;
+    fn give_range(&mut self, block: &Block, uses: Points) {
         let freed = self.now();
-        let value = match uses.as_slice() {
-            [] => 0,
-            [point] if point.stream == stream => point.value,
-            _ => u64::MAX,
-        };
-        if value == u64::MAX || !self.shelf.put(name, value, freed) {
-            self.close_shelf();
-            self.pools[usize::from(pool)].free(spot, uses, freed);
-        }
+        self.pools[usize::from(block.pool)].free(block.spot, uses, freed);
     }
 
     /// Takes a freed block's view: given back if nothing uses it, kept until then otherwise.

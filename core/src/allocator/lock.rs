@@ -80,7 +80,6 @@ impl<'a> Locked<'a> {
         let waited = changed.wait_timeout(guard, time);
         let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
         // Others may have put blocks there meanwhile.
-        guard.shelf.open = false;
         guard.close_shelf();
         let span = restart.and_then(|(watch, device)| watch.start(device));
         Self { span, guard }

@@ -36,7 +36,7 @@ use std::sync::{Arc, PoisonError};
 
 pub use buffer::Buffer;
 pub use checks::{Checks, Damage, DamageKind, Suspect};
-pub use config::{Config, Prefer, Reuse, Scrub};
+pub use config::{Config, Keep, Prefer, Reuse, Scrub};
 pub use frame::Frame;
 pub use graph::Graph;
 pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
@@ -139,7 +139,7 @@ impl Allocator {
             warming: 0,
             asleep: rustc_hash::FxHashMap::default(),
             reached: rustc_hash::FxHashMap::default(),
-            shelf: shelf::Shelf::new(),
+            shelf: shelf::Shelf::new(config.keep),
             sections: Table::new(),
             graphs: rustc_hash::FxHashMap::default(),
             captured: rustc_hash::FxHashMap::default(),
@@ -203,15 +203,6 @@ impl Allocator {
 }
 
 impl Inner {
-    /// The state, locked, with every free range in its pool's index.
-    #[track_caller]
-    pub fn lock(&self) -> Locked<'_> {
-        let mut state = self.lock_shelved();
-        state.shelf.open = false;
-        state.close_shelf();
-        state
-    }
-
     /// The state, locked, as it is: freed blocks may be on the shelf, still taken in the indices.
     /// For requests that hit, frees and holds, which look at live blocks and exact counters.
     ///
@@ -221,13 +212,12 @@ impl Inner {
     #[track_caller]
     pub fn lock_shelved(&self) -> Locked<'_> {
         let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = Locked::new(guard, self.watch.start(&*self.device));
-        state.shelf.open = true;
-        state
+        Locked::new(guard, self.watch.start(&*self.device))
     }
 
     /// Lets go of the lock and tells the threads that wait for a change, if any do. Telling is a
     /// system call, which nobody on the usual way should pay for.
+    #[inline]
     pub fn unlock_and_tell(&self, state: Locked<'_>) {
         let waiting = state.waiting;
         drop(state);

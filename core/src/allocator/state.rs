@@ -24,7 +24,7 @@ use super::sparse::Sparse;
 pub(crate) mod flag {
     /// Compaction may move it.
     pub const MOVABLE: u16 = 1;
-    /// Freed while held: the free completes when the last hold ends.
+    /// Freed while held, or kept on the shelf: the free completes later.
     pub const FREE_LATER: u16 = 2;
     /// There are points to wait for before its first use.
     pub const HAS_WAITS: u16 = 4;
@@ -171,7 +171,7 @@ pub(crate) struct State {
     pub warming: u32,
     /// Paused blocks, by slot.
     pub asleep: FxHashMap<u32, super::paging::pause::Asleep>,
-    /// Freed blocks that are still taken in the indices of their pools.
+    /// Freed blocks that are still taken in the indices of their pools and here.
     pub shelf: Shelf,
     /// The last value of each stream that is known to be reached.
     pub reached: FxHashMap<StreamId, u64>,
@@ -196,6 +196,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Clock {
     now_ns: u64,
+    ms: u32,
     opened_ns: u64,
     stale: u32,
     /// Events from one reading to the next.
@@ -208,13 +209,18 @@ const PERIODS: std::ops::RangeInclusive<u32> = 32..=128;
 
 impl Clock {
     pub const fn starting_at(now_ns: u64) -> Self {
-        Self { now_ns, opened_ns: now_ns, stale: 0, period: *PERIODS.start() }
+        Self { now_ns, ms: 0, opened_ns: now_ns, stale: 0, period: *PERIODS.start() }
     }
 
     /// Milliseconds since the allocator was opened.
     pub const fn ms(&self) -> u32 {
-        let ms = (self.now_ns.saturating_sub(self.opened_ns)) / 1_000_000;
-        if ms > u32::MAX as u64 { u32::MAX } else { ms as u32 }
+        self.ms
+    }
+
+    /// Milliseconds from the opening of the allocator to a time of the device's clock.
+    pub fn ms_at(&self, ns: u64) -> u32 {
+        let ms = ns.saturating_sub(self.opened_ns) / 1_000_000;
+        u32::try_from(ms).unwrap_or(u32::MAX)
     }
 
     /// Nanoseconds of the device's clock.
@@ -230,6 +236,7 @@ impl Clock {
         let (least, most) = (*PERIODS.start(), *PERIODS.end());
         self.period = u32::try_from(period).unwrap_or(most).clamp(least, most);
         self.now_ns = now_ns;
+        self.ms = self.ms_at(now_ns);
         self.stale = 0;
     }
 
@@ -267,6 +274,21 @@ pub(crate) const fn kind_index(kind: MemoryKind) -> usize {
         MemoryKind::Upload => 1,
         MemoryKind::Readback => 2,
         MemoryKind::Shared => 3,
+    }
+}
+
+impl Counters {
+    /// Counts blocks of one size that were freed and taken again so and so often.
+    pub fn count_rounds(&mut self, kind: MemoryKind, tag: Tag, sizes: (u64, u64), rounds: u64) {
+        let (requested, bytes) = sizes;
+        let [requested, bytes] = [requested, bytes].map(|bytes| bytes.wrapping_mul(rounds));
+        let class = class_of(sizes.1).index();
+        self.total.pass([rounds, requested, bytes, bytes]);
+        self.kinds[kind_index(kind)].tally.pass([rounds, requested, bytes, bytes]);
+        self.classes[class].pass([rounds, requested, bytes, 0]);
+        if let Some(tag) = self.tags.get_mut(usize::from(tag.0)) {
+            tag.tally.pass([rounds, requested, bytes, 0]);
+        }
     }
 }
 
@@ -330,6 +352,7 @@ impl State {
     /// Counts a block that has become live.
     #[inline(always)]
     pub fn count_alloc(&mut self, kind: MemoryKind, tag: Tag, requested: u64, bytes: u64) {
+        self.settle();
         let counters = &mut self.counters;
         counters.total.add([1, requested, bytes, bytes]);
         counters.kinds[kind_index(kind)].tally.add([1, requested, bytes, bytes]);

@@ -108,8 +108,9 @@ impl Ring {
         event.sequence = self.sequence;
         let len = self.slots.len();
         if let Some(slot) = self.slots.get_mut(self.head as usize & len.wrapping_sub(1)) {
-            let full = self.head - self.tail >= len as u64;
-            if full && matches!(self.mode, RecorderMode::Stream { .. }) {
+            if matches!(self.mode, RecorderMode::Stream { .. })
+                && self.head - self.tail >= len as u64
+            {
                 self.dropped += 1;
                 return;
             }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use cudarc::driver::sys;
 use serde_json::json;
 use terrane_core::device::{Device, StreamId};
-use terrane_core::{Allocator, Config, Handle, Request};
+use terrane_core::{Allocator, Config, Handle, Keep, Request};
 
 use crate::allocator::{driver_calls, shared};
 use crate::capture::{raw_of_device, with_context};
@@ -17,6 +17,10 @@ pub const BENCHES: &[Check] = &[("bench: alloc and free beside cudaMallocAsync",
 
 /// Blocks that are live while sizes are mixed.
 const LIVE: usize = 256;
+/// Sizes that a program with usual sizes has.
+const SIZES: u64 = 64;
+/// Blocks that such a program frees and asks for again in a round, in another order each.
+const BATCH: usize = 32;
 
 /// Either allocator, by what its blocks are called.
 trait Pairs {
@@ -75,22 +79,59 @@ fn cached<P: Pairs>(pairs: &mut P, count: u32) -> Result<f64, Failure> {
     Ok(median(&mut rounds))
 }
 
-/// Nanoseconds of one free and alloc of mixed sizes among live blocks; the median of some rounds.
+/// From 512 B to 16 MiB, each power of two as likely.
+fn any_size(random: &mut Random) -> u64 {
+    let bits = 9 + random.below(15);
+    (1 << bits) + random.below(1 << bits)
+}
+
+/// Nanoseconds of one free and alloc of usual sizes: blocks are freed in one order and asked for
+/// again in another, as the layers of a model are; the median of some rounds.
+fn usual<P: Pairs>(pairs: &mut P, count: u32) -> Result<f64, Failure> {
+    let mut random = Random(5);
+    let mut live = Vec::with_capacity(LIVE);
+    for _ in 0..LIVE {
+        let bytes = any_size(&mut Random(1 + random.below(SIZES)));
+        live.push((bytes, pairs.get(bytes)?));
+    }
+    let (mut batch, mut rounds) = (Vec::with_capacity(BATCH), Vec::new());
+    for round in 0..12 {
+        let start = Instant::now();
+        for _ in 0..count / BATCH as u32 {
+            let from = random.below((LIVE - BATCH) as u64) as usize;
+            for (bytes, block) in live.drain(from..from + BATCH) {
+                pairs.give(block)?;
+                batch.push(bytes);
+            }
+            for at in (1..batch.len()).rev() {
+                batch.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            for bytes in batch.drain(..) {
+                live.push((bytes, pairs.get(bytes)?));
+            }
+        }
+        // The first three fill the caches.
+        if round >= 3 {
+            rounds.push(start.elapsed().as_nanos() as f64 / f64::from(count));
+        }
+    }
+    live.into_iter().try_for_each(|(_, block)| pairs.give(block))?;
+    Ok(median(&mut rounds))
+}
+
+/// Nanoseconds of one free and alloc among live blocks where no size comes twice; the median of
+/// some rounds.
 fn mixed<P: Pairs>(pairs: &mut P, count: u32) -> Result<f64, Failure> {
     let mut random = Random(5);
-    let size = |random: &mut Random| {
-        let bits = 9 + random.below(15);
-        (1 << bits) + random.below(1 << bits)
-    };
     let mut live =
-        (0..LIVE).map(|_| pairs.get(size(&mut random))).collect::<Result<Vec<_>, _>>()?;
+        (0..LIVE).map(|_| pairs.get(any_size(&mut random))).collect::<Result<Vec<_>, _>>()?;
     let mut rounds = Vec::new();
     for round in 0..12 {
         let start = Instant::now();
         for _ in 0..count {
             let at = random.below(LIVE as u64) as usize;
             pairs.give(live[at])?;
-            live[at] = pairs.get(size(&mut random))?;
+            live[at] = pairs.get(any_size(&mut random))?;
         }
         // The first three fill the caches.
         if round >= 3 {
@@ -114,32 +155,44 @@ fn keep_all(device: u32) -> Result<(), Failure> {
     }
 }
 
-/// What our pairs cost.
+/// What pairs cost, in nanoseconds.
 struct Cost {
     cached: f64,
+    usual: f64,
     mixed: f64,
     driver_calls: u64,
+}
+
+impl Cost {
+    fn of<P: Pairs>(pairs: &mut P, count: u32) -> Result<Self, Failure> {
+        cached(pairs, count / 10)?;
+        let before = driver_calls();
+        let cached = cached(pairs, count)?;
+        let driver_calls = driver_calls() - before;
+        let (usual, mixed) = (usual(pairs, count)?, mixed(pairs, count)?);
+        Ok(Self { cached, usual, mixed, driver_calls })
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({ "one_size_ns": self.cached, "usual_sizes_ns": self.usual, "never_the_same_ns": self.mixed })
+    }
 }
 
 /// Times our pairs on a stream, with memory mapped page by page or in plain segments.
 fn ours(
     device: &std::sync::Arc<terrane_cuda::CudaDevice>,
     stream: StreamId,
-    paging: bool,
+    (paging, keep): (bool, Keep),
     count: u32,
 ) -> Result<Cost, Failure> {
     let mut config = Config::for_device(device.caps());
-    config.paging = paging;
+    (config.paging, config.keep) = (paging, keep);
     let alloc = Allocator::with_config(device.clone(), config)?;
-    let mut ours = Ours { alloc: &alloc, stream };
-    cached(&mut ours, count / 10)?;
-    let before = driver_calls();
-    let cached = cached(&mut ours, count)?;
-    let calls = driver_calls() - before;
-    let mixed = mixed(&mut ours, count)?;
+    let cost = Cost::of(&mut Ours { alloc: &alloc, stream }, count)?;
+    let calls = cost.driver_calls;
     ensure!(calls == 0, "{calls} driver calls on hits");
     alloc.check()?;
-    Ok(Cost { cached, mixed, driver_calls: calls })
+    Ok(cost)
 }
 
 /// Nanoseconds of one call of something that every pair asks the device.
@@ -161,24 +214,22 @@ fn pairs(setup: &Setup) -> Outcome {
         // The handle of a stream makes frees ask about captures; this one ends before they are
         // timed.
         let count = setup.size(200_000, 500) as u32;
-        let (theirs, theirs_mixed) = {
-            let mut pool = Theirs(raw);
-            (cached(&mut pool, count / 10)?, mixed(&mut pool, count / 10)?)
-        };
+        let theirs = Cost::of(&mut Theirs(raw), count)?;
         device.wait_any(&[device.mark(other)?], crate::support::LONG)?;
         device.retire_stream(other)?;
-        let paged = ours(&device, stream, true, count)?;
-        let plain = ours(&device, stream, false, count)?;
+        let in_order = ours(&device, stream, (true, Keep::InOrder), count)?;
+        let by_size = ours(&device, stream, (true, Keep::BySize), count)?;
+        let plain = ours(&device, stream, (false, Keep::InOrder), count)?;
+        let plain_by_size = ours(&device, stream, (false, Keep::BySize), count)?;
         Ok(json!({
             "now_ns": each(count, || device.now_ns()),
             "is_capturing_ns": each(count, || device.is_capturing()),
             "capture_of_ns": each(count, || device.capture_of(stream)),
-            "cached_pair_ns": paged.cached, "mixed_pair_ns": paged.mixed,
-            "plain_cached_pair_ns": plain.cached, "plain_mixed_pair_ns": plain.mixed,
-            "driver_calls_of_hits": paged.driver_calls + plain.driver_calls,
-            "cudaMallocAsync_cached_pair_ns": theirs, "cudaMallocAsync_mixed_pair_ns": theirs_mixed,
-            "times_faster_cached": theirs / paged.cached,
-            "times_faster_mixed": theirs_mixed / paged.mixed,
+            "cudaMallocAsync": theirs.to_json(),
+            "paged_in_order": in_order.to_json(), "paged_by_size": by_size.to_json(),
+            "plain_in_order": plain.to_json(), "plain_by_size": plain_by_size.to_json(),
+            "times_faster_one_size": theirs.cached / in_order.cached,
+            "times_faster_usual_sizes_by_size": theirs.usual / by_size.usual,
         }))
     })
 }

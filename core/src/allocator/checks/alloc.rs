@@ -70,15 +70,16 @@ impl Inner {
         site: &'static Location<'static>,
     ) -> Result<Allocation, Error> {
         let sized = Request { bytes, ..*request };
-        let mut asked = self.ask(&sized, site)?;
+        let graph = self.graph_of(request.stream)?;
+        let mut asked = self.ask(&sized, site, graph)?;
         // What was asked for counts as requested, the margins only as allocated.
         asked.request = request;
         if self.config.guard {
             self.release_freed()?;
         }
-        let state = self.lock();
+        let mut state = self.lock();
         state.check_tag_limit(request.tag, asked.layout.bytes)?;
-        self.alloc_unshelved(state, &asked)
+        self.serve(state, &asked, None)
     }
 
     /// Has every freed block compared and released that can be within the patience. Tells whether

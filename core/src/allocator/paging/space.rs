@@ -26,7 +26,7 @@ impl Inner {
         request: &Request<'_>,
     ) -> Result<Points, Error> {
         let (block, before) = {
-            let state = self.lock();
+            let mut state = self.lock();
             let block = *state.block(key)?;
             let before = state.pool(&block).bytes(block.spot);
             state.check_tag_limit(block.tag, rounded.saturating_sub(before))?;
