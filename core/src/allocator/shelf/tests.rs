@@ -168,7 +168,9 @@ fn by_size_usual_sizes_come_back_in_any_order_and_serve_others_before_new_memory
     let ask = |bytes| alloc.alloc(&Request::new(bytes, stream)).unwrap().handle;
     let sizes = [MIB / 8, MIB / 4, 3 * MIB, MIB / 2, 2 * MIB];
     for _ in 0..3 {
-        sizes.map(ask).map(|block| alloc.free(block).unwrap());
+        for block in sizes.map(ask) {
+            alloc.free(block).unwrap();
+        }
     }
     let blocks = sizes.map(ask);
     let places = blocks.map(|block| place(&alloc, block));
