@@ -8,6 +8,7 @@
 mod alloc;
 mod buffer;
 mod checks;
+mod clock;
 mod config;
 mod ending;
 mod frame;
@@ -58,9 +59,10 @@ use crate::id::Table;
 use crate::kind::MemoryKind;
 use crate::sync::{Condvar, Mutex};
 
+use clock::Clock;
 use hooks::Hooks;
 use lock::Locked;
-use state::{Clock, Counters, ForeignCache, State};
+use state::{Counters, ForeignCache, State};
 
 /// An allocator over one device: pooled, stream-ordered, observable. Cloning gives another name
 /// of the same allocator.
