@@ -18,7 +18,8 @@ fn some_seconds_of_everything_at_once_find_nothing() {
         line.rsplit(' ').next()?.trim_end_matches(',').parse::<u64>().ok()
     };
     assert_eq!(number("findings"), Some(0), "{text}");
-    for key in ["verified", "moves", "faults", "events", "checked"] {
+    // How many blocks are moved in so short a time depends on how busy the machine is.
+    for key in ["verified", "faults", "events", "checked"] {
         assert!(number(key).unwrap_or(0) > 0, "{key}: {text}");
     }
 }

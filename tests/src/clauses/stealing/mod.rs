@@ -428,13 +428,17 @@ fn class(rig: &Rig) -> Outcome {
     }
     ensure!(!sorts.is_empty(), "the device has one sort of memory alone");
     for (kind, exportable) in sorts {
+        let class = rig.class(kind)?;
+        let same_heap = heap(rig, class) == heap(rig, rig.class(MemoryKind::Device)?);
+        if same_heap && rig.caps().plain_granularity > page {
+            // No memory object of that sort fits into what the free pages leave.
+            continue;
+        }
         let alloc = limited(rig, 6)?;
         let [old, between] = pair(rig, &alloc, 4, stream)?;
         alloc.free(old)?;
-        let class = rig.class(kind)?;
         // From the same heap there is no more without what the free pages hold.
-        let pages =
-            if heap(rig, class) == heap(rig, rig.class(MemoryKind::Device)?) { 5 } else { 1 };
+        let pages = if same_heap { 5 } else { 1 };
         let request = Request::new(pages * page, stream).kind(kind).exportable(exportable);
         let got = alloc.alloc(&request)?;
         equal!(alloc.stats().pages_stolen, 0, "pages that went over to {kind} memory");
