@@ -94,6 +94,7 @@ impl Failure {
     }
 
     /// Who held the memory, where the verdict needs it to be cut.
+    #[cfg(feature = "gui")]
     pub fn to_cut(&self) -> Option<&Sites> {
         match self {
             Self::Pytorch(found) => found.to_cut.as_ref(),
@@ -103,6 +104,7 @@ impl Failure {
     }
 
     /// The numbers behind the verdict, where those are not PyTorch's.
+    #[cfg(feature = "gui")]
     pub fn numbers(&self) -> Vec<Number> {
         match self {
             Self::Pytorch(_) => Vec::new(),
@@ -112,6 +114,7 @@ impl Failure {
     }
 
     /// What was replayed and serves every request, where that is not a setting of PyTorch's.
+    #[cfg(feature = "gui")]
     pub fn served_by(&self) -> &[Served] {
         match self {
             Self::Pytorch(_) => &[],
