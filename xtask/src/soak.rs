@@ -12,7 +12,7 @@ pub struct Options {
     /// Minutes.
     #[arg(long, value_name = "N", default_value = "10")]
     minutes: f64,
-    /// The device: host, vulkan[:NAME] or cuda[:N].
+    /// The device: `host`, `vulkan[:NAME]` or `cuda[:N]`.
     #[arg(long, default_value = "host")]
     device: String,
     /// The seed of the first round.
