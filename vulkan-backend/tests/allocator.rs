@@ -94,7 +94,9 @@ fn blocks_keep_their_contents_while_others_come_and_go() {
         let size = random.size().min(MIB);
         let buffer = alloc.buffer(&Request::new(size, stream)).unwrap();
         alloc.insert_waits(stream, buffer.waits()).unwrap();
-        compute.fill_pattern(stream, &[region(&buffer, seed)]).unwrap();
+        let filled = compute.fill_pattern(stream, &[region(&buffer, seed)]).unwrap();
+        // Submitted past the allocator, which has to be told before it gives the memory to others.
+        alloc.record_use_until(buffer.handle(), filled).unwrap();
         live.push((buffer, seed, stream));
         if live.len() > 24 {
             live.swap_remove(random.below(24) as usize);
