@@ -2,51 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::PathBuf;
-use std::process::Output;
+mod program;
 
-use assert_cmd::Command;
-
-const OOM: &str = "snapshots/unet_multires.oom.pickle.gz";
-
-/// The program, run in tests/data so that its output names files as written here.
-fn terrane() -> Command {
-    let mut command = Command::cargo_bin("terrane").unwrap();
-    for name in ["DEVICE", "CAPACITY", "SCALE", "POLICY", "RECORD"] {
-        command.env_remove(format!("TERRANE_{name}"));
-    }
-    command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
-    command.current_dir(data()).env("TERRANE_QUIET", "1");
-    command
-}
-
-fn data() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data")
-}
-
-fn run(args: &[&str]) -> Output {
-    terrane().args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn shown(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    assert!(output.stderr.is_empty(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn json(args: &[&str]) -> serde_json::Value {
-    let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
-    serde_json::from_str(&shown(&args)).unwrap()
-}
-
-fn snapshot(name: &str) -> String {
-    format!("snapshots/{name}.frames.pickle.gz")
-}
+use program::{OOM, json, run, snapshot, text};
 
 #[test]
 fn every_command_on_a_file_takes_ranges_and_filters_or_says_why_not() {

@@ -2,6 +2,8 @@
 
 use std::panic::Location;
 
+use rustc_hash::FxHashMap;
+
 use crate::device::View;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -271,7 +273,7 @@ impl State {
         if block.has(flag::HAS_GUESTS) {
             self.guests.remove(&key.index());
         }
-        self.prune(&mut uses);
+        drop_reached(&mut uses, &self.reached);
         let pool = self.pool(block).key;
         let graph = pool.graph.filter(|&graph| self.is_replayable(graph));
         if graph.is_some() {
@@ -282,18 +284,6 @@ impl State {
         let view = self.retire_view(key, block, graph, &uses);
         self.give_range(block, uses);
         (done, view)
-    }
-
-    /// Drops the points that are known to be reached.
-    #[inline]
-    fn prune(&self, points: &mut Points) {
-        if points.is_empty() {
-            return;
-        }
-        points.retain(|point| {
-            let (stream, value) = (point.stream, point.value);
-            self.reached.get(&stream).is_none_or(|&reached| value > reached)
-        });
     }
 
     /// Returns a freed block's range to its pool.
@@ -327,10 +317,7 @@ impl State {
         let reached = &self.reached;
         let mut finished = Vec::new();
         self.retired_views.retain_mut(|retired| {
-            retired.uses.retain(|point| {
-                let (stream, value) = (point.stream, point.value);
-                reached.get(&stream).is_none_or(|&reached| value > reached)
-            });
+            drop_reached(&mut retired.uses, reached);
             if retired.uses.is_empty() {
                 finished.push(retired.view);
             }
@@ -375,4 +362,16 @@ impl State {
         points.dedup();
         points
     }
+}
+
+/// Drops the points that are known to be reached, by the last value of each stream that is.
+#[inline]
+pub(super) fn drop_reached(points: &mut Points, reached: &FxHashMap<StreamId, u64>) {
+    if points.is_empty() {
+        return;
+    }
+    points.retain(|point| {
+        let (stream, value) = (point.stream, point.value);
+        reached.get(&stream).is_none_or(|&reached| value > reached)
+    });
 }

@@ -12,6 +12,7 @@ use crate::point::{Points, SyncPoint};
 use crate::pool::{Grabbed, Pool, Spot};
 use crate::stats::MoveStats;
 
+use super::super::free::drop_reached;
 use super::super::state::{Block, State, flag};
 use super::report::Corrupt;
 
@@ -190,11 +191,7 @@ impl State {
         let (kind, bytes) = self.kind_and_bytes(pool, spot);
         self.moves.bytes_held -= bytes;
         let mut points = points;
-        let reached = &self.reached;
-        points.retain(|point| {
-            let (stream, value) = (point.stream, point.value);
-            reached.get(&stream).is_none_or(|&reached| value > reached)
-        });
+        drop_reached(&mut points, &self.reached);
         if points.is_empty() {
             self.count_done(kind, bytes);
         }

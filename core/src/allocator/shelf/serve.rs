@@ -2,15 +2,14 @@
 
 use std::panic::Location;
 
-use rustc_hash::FxHashMap;
-
 use crate::event::{Event, EventKind, Why};
 use crate::id::Key;
-use crate::point::{Points, StreamId};
+use crate::point::Points;
 use crate::pool::Now;
 use crate::request::Request;
 
 use super::super::Inner;
+use super::super::free::drop_reached;
 use super::super::lock::Locked;
 use super::super::state::{State, flag};
 use super::{BINS, Keep, Like, PLACES, Shelved};
@@ -126,7 +125,7 @@ impl State {
         }
         uses.merge(more);
         if !uses.is_empty() {
-            retain_unreached(uses, &self.reached);
+            drop_reached(uses, &self.reached);
             if !uses.is_empty() && uses.single_stream() != Some(block.stream) {
                 return false;
             }
@@ -269,20 +268,8 @@ impl State {
         let pool = &mut self.pools[usize::from(block.pool)];
         // What is left of the uses recorded on it stays with the range.
         if let Some((_, uses)) = pool.extent(block.spot) {
-            retain_unreached(uses, &self.reached);
+            drop_reached(uses, &self.reached);
         }
         pool.free(block.spot, Points::NONE, freed);
     }
-}
-
-/// Drops the points that are known to be reached.
-#[inline]
-fn retain_unreached(points: &mut Points, reached: &FxHashMap<StreamId, u64>) {
-    if points.is_empty() {
-        return;
-    }
-    points.retain(|point| {
-        let (stream, value) = (point.stream, point.value);
-        reached.get(&stream).is_none_or(|&reached| value > reached)
-    });
 }

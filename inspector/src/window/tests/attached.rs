@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The process that is looked on at, in this program's own executable. It allocates and frees until
 /// it is killed, and says on which port it listens.
 #[test]
-#[ignore = "the other process of the tests in this file"]
+#[ignore = "the other process of the tests in this file, which start it: cargo test -p terrane-inspector attached"]
 fn target() {
     if std::env::var_os(IS_TARGET).is_none() {
         return;

@@ -92,9 +92,11 @@ pub(super) const CLAUSES: &[Clause] = &[
     ),
 ];
 
-/// Bytes of the pages that are made: whole granules, small.
+/// Bytes of the pages that are made: whole granules, small, and no shorter than a plain memory
+/// object, so that limits in pages have room for either.
 fn page(rig: &Rig) -> u64 {
-    rig.caps().paging.map_or(1, |paging| paging.granularity).max(256 << 10)
+    let granule = rig.caps().paging.map_or(1, |paging| paging.granularity);
+    granule.max(rig.caps().plain_granularity).max(256 << 10)
 }
 
 /// An allocator that makes pages of one size, and moves nothing.
@@ -430,10 +432,6 @@ fn class(rig: &Rig) -> Outcome {
     for (kind, exportable) in sorts {
         let class = rig.class(kind)?;
         let same_heap = heap(rig, class) == heap(rig, rig.class(MemoryKind::Device)?);
-        if same_heap && rig.caps().plain_granularity > page {
-            // No memory object of that sort fits into what the free pages leave.
-            continue;
-        }
         let alloc = limited(rig, 6)?;
         let [old, between] = pair(rig, &alloc, 4, stream)?;
         alloc.free(old)?;
