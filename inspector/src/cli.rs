@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use terrane_core::device::wrap::Common;
 use terrane_trace::replay::{Capacity, Policy};
 
 use crate::commands;
@@ -143,6 +144,10 @@ pub struct ReplayArgs {
     /// Serve device memory page by page, or from plain segments; the device's default unless given.
     #[arg(long, value_name = "on|off", value_parser = on_off, env = "TERRANE_PAGING")]
     pub paging: Option<bool>,
+    /// Show every device with the capabilities that all have in common, and count work as done when
+    /// the recording says so: `placements` is then the same on all of them. Nothing is filled.
+    #[arg(long, value_name = "slabs|pages", conflicts_with_all = COMMON_LEAVES_OUT)]
+    pub common: Option<Common>,
     /// Find the smallest capacity, in thousandths of the peak requested, with which nothing fails.
     #[arg(long, conflicts_with_all = ["capacity", "sweep"])]
     pub find_capacity: bool,
@@ -157,6 +162,9 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+/// What would make devices differ, or needs more than they have in common.
+const COMMON_LEAVES_OUT: [&str; 5] = ["corrupt", "guard", "paging", "find_capacity", "sweep"];
 
 fn on_off(text: &str) -> Result<bool, String> {
     match text {

@@ -47,6 +47,25 @@ fn file(dir: &Path, name: &str, contents: &[u8]) -> String {
 }
 
 #[test]
+fn a_replay_with_common_capabilities_places_alike_on_the_model_and_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = file(dir.path(), "small.csv", SMALL.as_bytes());
+    let placements = |device: &str, common: &str| {
+        let args = ["replay", &small, "--device", device, "--common", common, "--json"];
+        json(&run(&args))["placements"].as_str().unwrap().to_owned()
+    };
+    let pages = placements("sim", "pages");
+    assert_eq!(placements("host", "pages"), pages);
+    assert_eq!(placements("host", "slabs"), placements("sim:slabs", "slabs"));
+    let usual = json(&run(&["replay", &small, "--device", "sim", "--json"]));
+    assert!(usual["placements"].is_null(), "costs time, so only where it is asked for");
+    let args = ["replay", &small, "--device", "sim:slabs", "--common", "pages"];
+    let refused = run(&args);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("paging"), "{refused:?}");
+}
+
+#[test]
 fn a_replay_prints_one_json_object_with_every_figure() {
     let output = run(&["replay", &recorded("resnet50_amp"), "--device", "sim", "--json"]);
     let report = json(&output);

@@ -7,6 +7,7 @@ mod conformance;
 mod faults;
 mod memory;
 mod paging;
+mod placements;
 mod presence;
 mod share;
 mod streams;

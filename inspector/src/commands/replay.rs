@@ -24,7 +24,8 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
     options.capacity = args.capacity;
     options.scale = args.scale;
     options.corrupt = args.corrupt;
-    options.contents = !args.no_contents;
+    options.contents = !args.no_contents && args.common.is_none();
+    options.placements = args.common.is_some();
     options.check_every = args.check_every;
     options.guard = args.guard;
     options.paging = args.paging;
@@ -37,7 +38,10 @@ pub fn run(args: &ReplayArgs, quiet: bool) -> Result<()> {
         return sweep(args, &name, &trace, &options, quiet);
     }
     let opened = source::open_with(&args.device, args.guard)?;
-    let replay = source::replay(&opened, &name, &trace, &options)?;
+    let replay = match args.common {
+        Some(common) => source::replay_common(&opened, &name, &trace, &mut options, common)?,
+        None => source::replay(&opened, &name, &trace, &options)?,
+    };
     let recorder = source::record(replay.allocator(), args.record.as_deref())?;
     let bar = progress::bar(quiet, "replaying", trace.events().len() as u64);
     let outcome = replay.run_with(&mut |done, _| bar.set_position(done as u64));

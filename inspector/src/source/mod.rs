@@ -13,6 +13,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use terrane_core::Allocator;
 use terrane_core::device::HeapId;
+use terrane_core::device::wrap::{Common, Paced};
 use terrane_trace::file::Recorder;
 use terrane_trace::recording::{Recording, open_recording};
 use terrane_trace::replay::{Options, Replay, ReplayError, Target};
@@ -71,6 +72,26 @@ pub fn replay<'a>(
     let replay = Replay::new(name, trace, target(opened), options).map_err(as_input)?;
     opened.charge(replay.allocator()).context("memory that the device holds for itself")?;
     Ok(replay)
+}
+
+/// A replay that places everything alike on every device. What the device takes for itself differs,
+/// so it does not count.
+///
+/// # Errors
+/// As [`replay`]; a device that has less than all others have in common is bad input.
+pub fn replay_common<'a>(
+    opened: &Opened,
+    name: &str,
+    trace: &'a Trace,
+    options: &mut Options,
+    common: Common,
+) -> Result<Replay<'a>> {
+    let name_of_it = common.name();
+    let less =
+        |error| BadInput(format!("{} can not be shown as {name_of_it}: {error}", opened.choice));
+    let paced = Paced::new(opened.device.clone(), common).map_err(less)?;
+    options.paging = Some(common == Common::Pages);
+    Replay::new(name, trace, Target::Paced(paced), options).map_err(as_input)
 }
 
 /// Bytes that are filled and verified on a device without a GPU: some twenty seconds of work.

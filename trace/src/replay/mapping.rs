@@ -22,7 +22,7 @@ impl Meter {
     pub fn new(target: Target) -> Self {
         let logged = match &target {
             Target::Sim(_) => None,
-            Target::Real(device) => Some(Logged::new(Arc::clone(device), 0)),
+            Target::Real(_) | Target::Paced(_) => Some(Logged::new(target.device(), 0)),
         };
         let mut meter = Self { target, logged, before: 0, calls_before: 0 };
         meter.restart();
@@ -57,7 +57,7 @@ impl Meter {
         match (&self.target, &self.logged) {
             (Target::Sim(sim), _) => sim.calls(),
             (_, Some(logged)) => logged.calls(),
-            (Target::Real(_), None) => CallTable::default(),
+            (_, None) => CallTable::default(),
         }
     }
 

@@ -28,6 +28,7 @@ mod error;
 mod mapping;
 mod options;
 mod overlap;
+mod placements;
 mod report;
 mod search;
 mod target;

@@ -132,6 +132,9 @@ pub struct Options {
     pub warm: bool,
     /// Whether the replay ends at the first request that is refused.
     pub stop_at_failure: bool,
+    /// Whether [`Report::placements`](super::Report::placements) is worked out. Costs time, which
+    /// counts as the allocator's.
+    pub placements: bool,
     /// What is kept of the allocator's events.
     pub recorder: terrane_core::event::RecorderMode,
 }
@@ -150,6 +153,7 @@ impl Default for Options {
             pages: None,
             warm: false,
             stop_at_failure: false,
+            placements: false,
             recorder: terrane_core::event::RecorderMode::default(),
         }
     }

@@ -5,10 +5,11 @@
 //! lane, as work of one stream would. The fewest lanes that keep every recorded completion are
 //! used.
 
-use terrane_core::device::sim::{Completion, SimDevice};
-use terrane_core::device::{Device, DeviceError, MemoryId, StreamSpec};
+use terrane_core::device::{DeviceError, MemoryId};
 use terrane_core::point::{Points, StreamId, SyncPoint};
+use terrane_core::{Allocator, Handle};
 
+use super::{ReplayError, Target};
 use crate::{Lifetime, Trace};
 
 /// A piece of a memory object: object, first byte, bytes.
@@ -26,8 +27,8 @@ pub(super) struct Overlap {
 pub(super) struct Overlaps {
     by_block: Vec<Option<Overlap>>,
     lanes: Vec<StreamId>,
-    /// When each submission of each lane ends: by lane, then by value - 1.
-    ends_us: Vec<Vec<u64>>,
+    /// When each submission of each lane ends, by lane: its value and the time.
+    ends_us: Vec<Vec<(u64, u64)>>,
     points: Vec<Option<SyncPoint>>,
     /// The memory that unfinished uses are of.
     in_use: Vec<InUse>,
@@ -43,37 +44,40 @@ struct InUse {
 }
 
 impl Overlaps {
-    /// Plans all uses of a trace and makes their streams.
-    pub fn new(trace: &Trace, sim: &SimDevice) -> Result<Self, DeviceError> {
+    /// Plans all uses of a trace and makes their streams; `None` on a device that decides itself
+    /// when work is done.
+    pub fn new(trace: &Trace, target: &Target) -> Result<Option<Self>, DeviceError> {
+        if matches!(target, Target::Real(_)) {
+            return Ok(None);
+        }
         let (by_block, count) = plan(trace);
         let mut lanes = Vec::new();
         for _ in 0..count {
-            let lane = sim.create_stream(StreamSpec::default())?;
-            sim.set_completion(lane, Completion::ByHand)?;
-            lanes.push(lane);
+            lanes.extend(target.lane()?);
         }
         let points = vec![None; by_block.len()];
-        Ok(Self {
-            by_block,
-            ends_us: vec![Vec::new(); lanes.len()],
-            lanes,
-            points,
-            in_use: Vec::new(),
-        })
+        let ends_us = vec![Vec::new(); lanes.len()];
+        Ok(Some(Self { by_block, ends_us, lanes, points, in_use: Vec::new() }))
+    }
+
+    /// The number of a lane among all.
+    pub fn lane_of(&self, stream: StreamId) -> Option<usize> {
+        self.lanes.iter().position(|&lane| lane == stream)
     }
 
     /// Submits the use of a block that goes on, if one does. `backing` is where the block lies.
     pub fn begin(
         &mut self,
         block: u32,
-        sim: &SimDevice,
+        target: &Target,
+        (alloc, handle): (&Allocator, Handle),
         backing: &[Piece],
-    ) -> Result<Option<SyncPoint>, DeviceError> {
+    ) -> Result<Option<SyncPoint>, ReplayError> {
         let Some(Overlap { lane, until_us }) = self.by_block[block as usize] else {
             return Ok(None);
         };
-        let point = sim.submit(self.lanes[lane as usize], 0)?;
-        self.ends_us[lane as usize].push(until_us);
+        let point = target.use_block(self.lanes[lane as usize], alloc, handle)?;
+        self.ends_us[lane as usize].push((point.value, until_us));
         self.points[block as usize] = Some(point);
         let piece = |&(memory, start, bytes): &Piece| InUse {
             memory,
@@ -101,18 +105,20 @@ impl Overlaps {
     }
 
     /// Ends the use of a block.
-    pub fn end(&mut self, block: u32, sim: &SimDevice) {
+    pub fn end(&mut self, block: u32, target: &Target) -> Result<(), DeviceError> {
         if let Some(point) = self.points[block as usize].take() {
-            sim.complete(point);
+            target.complete(point)?;
             self.in_use.retain(|used| used.until != point);
         }
+        Ok(())
     }
 
     /// When a point of one of the lanes is reached, in recorded microseconds.
     pub fn until_us(&self, point: SyncPoint) -> Option<u64> {
-        let lane = self.lanes.iter().position(|&lane| lane == point.stream)?;
-        let at = usize::try_from(point.value.checked_sub(1)?).ok()?;
-        self.ends_us[lane].get(at).copied()
+        let ends = &self.ends_us[self.lane_of(point.stream)?];
+        let wanted = point.value;
+        let at = ends.binary_search_by_key(&wanted, |&(value, _)| value).ok()?;
+        Some(ends[at].1)
     }
 }
 
@@ -156,6 +162,8 @@ fn goes_on(lifetime: &Lifetime, trace: &Trace) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use terrane_core::device::Device;
+
     use super::*;
     use crate::{Op, TraceBuilder};
 
@@ -166,9 +174,14 @@ mod tests {
         builder.push(Op::FreeRequested, 1, 0, 512, 0).unwrap();
         builder.push(Op::FreeCompleted, 9, 0, 512, 0).unwrap();
         let sim = terrane_core::device::sim::Sim::cuda().open();
-        let mut overlaps = Overlaps::new(&builder.finish(), &sim).unwrap();
+        let alloc = Allocator::new(sim.shared()).unwrap();
+        let stream = sim.create_stream(Default::default()).unwrap();
+        let handle = alloc.alloc(&terrane_core::Request::new(512, stream)).unwrap().handle;
+        let target = Target::Sim(sim);
+        let mut overlaps = Overlaps::new(&builder.finish(), &target).unwrap().unwrap();
         let piece = |memory, start, bytes| [(MemoryId(memory), start, bytes)];
-        let point = overlaps.begin(0, &sim, &piece(3, 1000, 512)).unwrap().unwrap();
+        let block = (&alloc, handle);
+        let point = overlaps.begin(0, &target, block, &piece(3, 1000, 512)).unwrap().unwrap();
         let early = |overlaps: &Overlaps, pieces: &[Piece], waits: &Points| {
             overlaps.overtaken(pieces, waits)
         };
@@ -176,7 +189,7 @@ mod tests {
         assert_eq!(early(&overlaps, &piece(3, 1511, 8), &Points::one(point)), None);
         assert_eq!(early(&overlaps, &piece(3, 1512, 8), &Points::NONE), None);
         assert_eq!(early(&overlaps, &piece(4, 1000, 8), &Points::NONE), None);
-        overlaps.end(0, &sim);
+        overlaps.end(0, &target).unwrap();
         assert_eq!(early(&overlaps, &piece(3, 1511, 8), &Points::NONE), None);
     }
 

@@ -67,6 +67,10 @@ pub struct Report {
     pub events: u64,
     /// Requests that were refused.
     pub failures: u64,
+    /// The hash of all placements, `null` unless asked for: of each hand-out its stream, segment,
+    /// offset, bytes, waits and the bytes reserved by then, and of each refusal, in order. Segments
+    /// and streams are numbered as they appear, so that devices can be compared.
+    pub placements: Option<String>,
     /// Kernels run, built-in ones included.
     pub dispatches: u64,
     /// Bytes compared with their pattern.

@@ -3,24 +3,32 @@
 //! Each is a [`Device`](super::Device) with all the powers of the one inside, and they can be
 //! put around each other: `Logged::new(Faulty::new(Limited::new(device, limits), faults))`.
 //!
-//! A fourth, [`Watched`], only tells of its calls. All are a [`Wrapped`] device with a hook that
-//! sees every call before it is made and after it was answered.
+//! A fourth, [`Watched`], only tells of its calls. A fifth, [`Paced`], shows what all devices have
+//! in common, and its work counts as done when its caller says so. All are a [`Wrapped`] device
+//! with a hook that sees every call before it is made and after it was answered.
+
+mod common;
 
 mod faulty;
 mod limited;
 mod logged;
+mod paced;
 mod pass;
 #[cfg(test)]
 mod tests;
 mod watched;
 
+pub use common::Common;
 pub use faulty::{Faults, Faulty};
 pub use limited::{Limited, Limits};
 pub use logged::Logged;
+pub use paced::Paced;
 pub use pass::{Ask, Wrapped};
 pub use watched::Watched;
 
-use super::{Caps, DeviceError, HeapUse, MemoryId, SpaceId};
+use std::time::Duration;
+
+use super::{Caps, Device, DeviceError, HeapUse, MemoryId, Plain, SpaceId, StreamId, SyncPoint};
 
 /// What a call made or gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +68,42 @@ trait Hook: Send + Sync + 'static {
     /// What a heap has, as the wrapper shows it.
     fn heap_use(&self, heap: HeapUse) -> HeapUse {
         heap
+    }
+
+    /// What a new plain segment of at least `asked` bytes is shown as.
+    fn plain(&self, asked: u64, plain: Plain) -> Plain {
+        let _ = asked;
+        plain
+    }
+
+    /// What is shown to be reached on a stream.
+    fn reached(&self, device: &dyn Device, stream: StreamId) -> Result<u64, DeviceError> {
+        device.reached(stream)
+    }
+
+    /// Waits until one of `points` is shown to be reached.
+    fn wait_any(
+        &self,
+        device: &dyn Device,
+        points: &[SyncPoint],
+        timeout: Duration,
+    ) -> Result<bool, DeviceError> {
+        device.wait_any(points, timeout)
+    }
+
+    /// A stream waits for `points` from now on.
+    fn waits(&self, device: &dyn Device, stream: StreamId, points: &[SyncPoint]) {
+        let _ = (device, stream, points);
+    }
+
+    /// The point, as it is shown, of mappings that were just made or dropped.
+    fn mapped(
+        &self,
+        device: &dyn Device,
+        point: Option<SyncPoint>,
+    ) -> Result<Option<SyncPoint>, DeviceError> {
+        let _ = device;
+        Ok(point)
     }
 
     /// Whether [`after`](Self::after) wants the time.

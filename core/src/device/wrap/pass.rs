@@ -151,7 +151,7 @@ impl<H: Hook> Device for Wrapped<H> {
         let ask = Ask::of(CallKind::CreatePlain).bytes(spec.bytes);
         let plain = self.pass(ask, |device| device.create_plain(spec))?;
         self.hook.made(Object::Plain(plain.space), spec.bytes, plain.bytes);
-        Ok(plain)
+        Ok(self.hook.plain(spec.bytes, plain))
     }
 
     fn release_plain(&self, space: SpaceId) -> Result<(), DeviceError> {
@@ -180,17 +180,22 @@ impl<H: Hook> Device for Wrapped<H> {
     }
 
     fn reached(&self, stream: StreamId) -> Result<u64, DeviceError> {
-        self.pass(Ask::of(CallKind::Reached).on(stream), |device| device.reached(stream))
+        let ask = Ask::of(CallKind::Reached).on(stream);
+        self.pass(ask, |device| self.hook.reached(device, stream))
     }
 
     fn wait_on_stream(&self, stream: StreamId, points: &[SyncPoint]) -> Result<(), DeviceError> {
         let ask = Ask::of(CallKind::WaitOnStream).on(stream).list(points.iter().map(|_| 0));
-        self.pass(ask, |device| device.wait_on_stream(stream, points))
+        self.pass(ask, |device| {
+            device.wait_on_stream(stream, points)?;
+            self.hook.waits(device, stream, points);
+            Ok(())
+        })
     }
 
     fn wait_any(&self, points: &[SyncPoint], timeout: Duration) -> Result<bool, DeviceError> {
         let ask = Ask::of(CallKind::WaitAny).list(points.iter().map(|_| 0));
-        self.pass(ask, |device| device.wait_any(points, timeout))
+        self.pass(ask, |device| self.hook.wait_any(device, points, timeout))
     }
 
     fn copy(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
@@ -254,7 +259,8 @@ impl<H: Hook> Device for Wrapped<H> {
     }
 
     fn paging(&self) -> Option<&dyn Paging> {
-        self.inner.paging().map(|_| self as &dyn Paging)
+        // A wrapper may hide a power by its capabilities.
+        self.caps.paging.and(self.inner.paging()).map(|_| self as &dyn Paging)
     }
 
     fn compute(&self) -> Option<&dyn Compute> {
@@ -298,7 +304,8 @@ impl<H: Hook> Paging for Wrapped<H> {
 
     fn map(&self, ops: &[MapOp], after: &[SyncPoint]) -> Result<Option<SyncPoint>, DeviceError> {
         let ask = Ask::of(CallKind::Map).list(ops.iter().map(|op| op.bytes));
-        self.pass(ask, |device| paging(device)?.map(ops, after))
+        let point = self.pass(ask, |device| paging(device)?.map(ops, after))?;
+        self.hook.mapped(&*self.inner, point)
     }
 
     fn unmap(
@@ -307,7 +314,8 @@ impl<H: Hook> Paging for Wrapped<H> {
         after: &[SyncPoint],
     ) -> Result<Option<SyncPoint>, DeviceError> {
         let ask = Ask::of(CallKind::Unmap).list(ops.iter().map(|op| op.bytes));
-        self.back(ask, |device| paging(device)?.unmap(ops, after))
+        let point = self.back(ask, |device| paging(device)?.unmap(ops, after))?;
+        self.hook.mapped(&*self.inner, point)
     }
 }
 

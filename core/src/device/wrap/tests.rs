@@ -169,3 +169,45 @@ fn wrappers_around_wrappers_pass_every_power_on() {
     let none = Logged::new(Sim::slabs().open().shared(), 0);
     assert!(none.compute().is_none() && none.paging().is_none() && none.host_access().is_none());
 }
+
+#[test]
+fn a_paced_device_shows_work_as_done_when_it_is_told_and_never_before_it_is() {
+    let sim = Sim::vulkan().completion(crate::device::sim::Completion::ByHand).open();
+    let device = Paced::new(sim.shared(), Common::Pages).unwrap();
+    let space = plain(&*device, 2 * MIB).unwrap();
+    let at = Place { space, offset: 0 };
+    let lane = device.create_by_hand().unwrap();
+    let point = device.fill(lane, at, 4, 0).unwrap();
+    sim.complete_all();
+    assert_eq!(device.reached(lane), Ok(0), "it is done, and nobody has said so");
+    assert_eq!(device.wait_any(&[point], Duration::from_millis(1)), Ok(false));
+    // Work behind it is shown as done with it, though the device ended it long ago.
+    let other = device.create_stream(StreamSpec::default()).unwrap();
+    sim.set_completion(other, crate::device::sim::Completion::Immediate).unwrap();
+    let before = device.fill(other, at, 4, 0).unwrap();
+    device.wait_on_stream(other, &[point]).unwrap();
+    let behind = device.fill(other, at, 4, 0).unwrap();
+    assert_eq!((sim.reached(other), device.reached(other)), (Ok(behind.value), Ok(before.value)));
+    device.complete(point).unwrap();
+    assert_eq!((device.reached(lane), device.reached(other)), (Ok(point.value), Ok(behind.value)));
+    assert_eq!(device.complete(behind), Err(DeviceError::UnknownStream), "not by hand");
+}
+
+#[test]
+fn all_devices_are_shown_with_the_same_capabilities_or_refused_with_the_reason() {
+    let shown = |sim: Sim, common| {
+        let device = Paced::new(sim.open().shared(), common)?;
+        // Of the device's own stay numbers that only it understands, and what it can compute.
+        Ok::<_, DeviceError>((device.caps().paging, device.caps().heaps.clone()))
+    };
+    for common in [Common::Slabs, Common::Pages] {
+        assert_eq!(shown(Sim::cuda(), common), shown(Sim::vulkan(), common));
+        assert_eq!(common.name().parse(), Ok(common));
+    }
+    let small = shown(Sim::cuda().capacity(MIB), Common::Slabs).unwrap_err();
+    assert!(small.to_string().contains("2 GiB"), "{small}");
+    let unpaged = shown(Sim::slabs(), Common::Pages).unwrap_err();
+    assert_eq!(unpaged, DeviceError::Unsupported(crate::error::Feature::Paging));
+    let coarse = shown(Sim::cuda().granularity(4 * MIB), Common::Pages).unwrap_err();
+    assert!(coarse.to_string().contains("pages"), "{coarse}");
+}

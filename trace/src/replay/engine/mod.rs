@@ -1,5 +1,7 @@
 //! Walks over the events.
 
+mod end;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use terrane_core::{Allocator, Config, Error, Handle, Limit, Prefer, Request};
 use super::contents::{Contents, Filled};
 use super::mapping::Meter;
 use super::overlap::{Overlaps, Piece};
+use super::placements::{Placed, Placements};
 use super::{Options, Policy, ReplayError, Report, Target, mapping};
 use crate::{Event, Figures, Op, Trace};
 
@@ -31,6 +34,7 @@ pub struct Replay<'a> {
     /// Live blocks.
     handles: Vec<Option<Handle>>,
     overlaps: Option<Overlaps>,
+    placements: Option<Placements>,
     /// Per block, whether another stream used it when its free was requested.
     shared: Vec<bool>,
     hand_outs_checked: u64,
@@ -86,11 +90,9 @@ impl<'a> Replay<'a> {
             false => None,
         };
         meter.restart();
-        let overlaps = match &target {
-            Target::Sim(sim) if options.policy == Policy::Wait && !has_contents => {
-                Some(Overlaps::new(&trace, sim)?)
-            }
-            _ => None,
+        let overlaps = match options.policy == Policy::Wait && !has_contents {
+            true => Overlaps::new(&trace, &target)?,
+            false => None,
         };
         let blocks = trace.block_count();
         let contents = has_contents
@@ -112,6 +114,7 @@ impl<'a> Replay<'a> {
             streams,
             handles: vec![None; blocks as usize],
             overlaps,
+            placements: options.placements.then(Placements::default),
             contents,
             next: 0,
             hand_outs_checked: 0,
@@ -243,8 +246,8 @@ impl<'a> Replay<'a> {
             Op::FreeRequested if requested_counts => self.free_block(event),
             Op::FreeRequested => Ok(()),
             Op::FreeCompleted if requested_counts => {
-                if let (Some(overlaps), Target::Sim(sim)) = (&mut self.overlaps, &self.target) {
-                    overlaps.end(event.block, sim);
+                if let Some(overlaps) = &mut self.overlaps {
+                    overlaps.end(event.block, &self.target)?;
                 }
                 Ok(())
             }
@@ -282,11 +285,15 @@ impl<'a> Replay<'a> {
             Ok(allocation) => allocation,
             Err(error) if is_refusal(error) => {
                 self.failures += 1;
+                if let Some(log) = &mut self.placements {
+                    log.refused(self.next);
+                }
                 return Ok(());
             }
             Err(error) => return Err(self.failed(error)),
         };
         self.referee(allocation.handle, &allocation.waits)?;
+        self.log_placement(lane, allocation.handle, &allocation.waits)?;
         if !allocation.waits.is_empty() {
             self.note_stall(lane, &allocation.waits);
         }
@@ -311,6 +318,36 @@ impl<'a> Replay<'a> {
         }
         self.hand_outs_checked += 1;
         Ok(())
+    }
+
+    /// Takes a hand-out into the log of placements, if one is kept.
+    fn log_placement(
+        &mut self,
+        lane: usize,
+        handle: Handle,
+        waits: &Points,
+    ) -> Result<(), ReplayError> {
+        if self.placements.is_none() {
+            return Ok(());
+        }
+        let info = self.alloc.info(handle).map_err(|error| self.failed(error))?;
+        let reserved = self.alloc.stats().reserved.current;
+        let lane_of = |stream| self.overlaps.as_ref()?.lane_of(stream);
+        let number = |stream: StreamId| match self.streams.iter().position(|&own| own == stream) {
+            Some(own) => own,
+            None => lane_of(stream).map_or(usize::MAX, |lane| self.streams.len() + lane),
+        };
+        let waits: Vec<usize> = waits.iter().map(|point| number(point.stream)).collect();
+        let placed = Placed { event: self.next, lane, info: &info, waits: &waits, reserved };
+        if let Some(log) = &mut self.placements {
+            log.handed_out(&placed);
+        }
+        Ok(())
+    }
+
+    /// The hash of all placements so far, where [`Options::placements`] asks for it.
+    pub fn placements(&self) -> Option<u64> {
+        self.placements.as_ref().map(Placements::hash)
     }
 
     /// Where a block lies in the model's memory objects.
@@ -344,97 +381,21 @@ impl<'a> Replay<'a> {
             (Some(_), Target::Sim(sim)) => self.backing(sim, handle)?,
             _ => Vec::new(),
         };
-        let freed = match (&mut self.overlaps, &self.target) {
-            (Some(overlaps), Target::Sim(sim)) => {
-                match overlaps.begin(event.block, sim, &backing)? {
-                    Some(point) => self.alloc.free_after(handle, &Points::one(point)),
-                    None => self.alloc.free(handle),
-                }
+        let used = match &mut self.overlaps {
+            Some(overlaps) => {
+                overlaps.begin(event.block, &self.target, (&self.alloc, handle), &backing)?
             }
-            _ => self.alloc.free(handle),
+            None => None,
+        };
+        let freed = match used {
+            Some(point) => self.alloc.free_after(handle, &Points::one(point)),
+            None => self.alloc.free(handle),
         };
         freed.map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: Error) -> ReplayError {
         ReplayError::Event { event: self.next, error }
-    }
-
-    /// Verifies what is still live, checks the invariants once more, and counts.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step); [`ReplayError::CorruptedTooFew`].
-    pub fn finish(mut self) -> Result<Report, ReplayError> {
-        if let Some(contents) = &mut self.contents {
-            let lifetimes = self.trace.lifetimes();
-            let streams = self.trace.streams();
-            let live = self.handles.iter().enumerate().filter_map(|(block, handle)| {
-                let lifetime = lifetimes.get(block)?;
-                let lane = streams.binary_search(&lifetime.stream).unwrap_or(0);
-                let event = self.trace.events()[lifetime.alloc];
-                Some((lane, filled(event, (*handle)?)))
-            });
-            contents.finish(&self.alloc, live)?;
-        }
-        self.check()?;
-        let report = self.report();
-        if let Target::Sim(sim) = &self.target {
-            sim.complete_all();
-        }
-        for handle in self.handles.iter_mut().filter_map(Option::take) {
-            self.alloc.free(handle).map_err(ReplayError::Open)?;
-        }
-        for &stream in &self.streams {
-            self.alloc.retire_stream(stream).map_err(ReplayError::Open)?;
-        }
-        Ok(report)
-    }
-
-    fn report(&self) -> Report {
-        let stats = self.alloc.stats();
-        let figures = &self.figures;
-        let map_ns = self.meter.mapping_ns();
-        let (peak, reserved) = (figures.peak_requested, stats.reserved.peak);
-        let events = self.next as u64;
-        let freeing = self.contents.as_ref().map_or(Duration::ZERO, |c| c.freeing);
-        let in_allocator = self.in_allocator + freeing;
-        // With no event after the first tenth nothing was noted at its end.
-        let after = |first: u64, early: u64| if first < events { map_ns - early } else { 0 };
-        let all = self.trace.events().len() as u64;
-        let after_tenth_ns = after(all / 10, self.map_ns_first_tenth);
-        let after_time_ns = after(figures.first_tenth_events, self.map_ns_first_tenth_of_time);
-        Report {
-            trace: self.name.clone(),
-            device: self.target.name(),
-            scale: self.options.scale.get(),
-            capacity: self.options.capacity.bytes(peak),
-            policy: self.options.policy,
-            peak_requested: peak,
-            peak_active: stats.active.peak,
-            peak_reserved: reserved,
-            ratio: reserved as f64 / peak.max(1) as f64,
-            allocated_bytes: stats.total.requested.allocated,
-            moved_bytes: stats.moves.bytes,
-            moves: stats.moves.moves,
-            memory_objects: stats.memory_objects.peak,
-            pages_created: stats.pages_created,
-            pages_stolen: stats.pages_stolen,
-            warm_rounds: self.warmed.map_or(0, |warmed| warmed.rounds),
-            memory_calls: self.meter.mapping_calls(),
-            map_ms_total: map_ns as f64 / 1e6,
-            map_ms_after_tenth: after_tenth_ns as f64 / 1e6,
-            map_ms_after_tenth_of_time: after_time_ns as f64 / 1e6,
-            recorded_ms: figures.recorded_ms(),
-            waits: stats.waits,
-            hand_outs_checked: self.hand_outs_checked,
-            stall_ms: self.stall_us as f64 / 1e3,
-            events,
-            failures: self.failures,
-            dispatches: mapping::dispatches(&*self.device) - self.dispatched_before,
-            verified_bytes: self.contents.as_ref().map_or(0, |c| c.verified_bytes),
-            mismatches: self.contents.as_ref().map_or(0, |c| c.mismatches),
-            ns_per_op: in_allocator.as_nanos() as f64 / events.max(1) as f64,
-        }
     }
 }
 
