@@ -340,3 +340,61 @@ fn a_process_that_is_killed_loses_at_most_the_last_second() {
         "{found} blocks are there, {second_before:?} were a second ago"
     );
 }
+
+#[cfg(feature = "live")]
+#[test]
+fn a_state_of_several_chunks_after_a_gap_is_taken_whole_from_files_and_connections() {
+    use terrane_trace::live::{Client, Message};
+    use terrane_trace::recording::Follow;
+    // More than go into one chunk; all of the same space, in a segment that counts once.
+    let blocks = 70_000;
+    let block = |handle: u64| {
+        let event = Event::new(EventKind::Alloc).handle(handle).a(400).b(512).c(handle * 512);
+        event.within(1)
+    };
+    let segment = Event::new(EventKind::SegmentEnd).a(1).b(1 << 30);
+    let mut before = HeapState::default();
+    before.apply(&segment, &mut |_| {});
+    (0..blocks).for_each(|handle| before.apply(&block(handle), &mut |_| {}));
+    before.sequence = 100_000;
+    let mut after = before.clone();
+    let freed = |kind| Event::new(kind).handle(3).a(400).b(512).within(1);
+    for kind in [EventKind::FreeRequested, EventKind::FreeCompleted] {
+        after.apply(&freed(kind), &mut |_| {});
+    }
+    after.sequence = 100_050;
+    let mut last = block(blocks);
+    (last.sequence, last.time_ns) = (100_051, 9);
+    let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
+    writer.keyframe(&before).unwrap();
+    writer.keyframe(&after).unwrap();
+    writer.events(&[last]).unwrap();
+    let bytes = writer.finish().unwrap();
+    let folder = Folder::new("several");
+    let path = folder.file("several.terrane");
+    std::fs::write(&path, &bytes).unwrap();
+    let (own, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let sent = std::thread::spawn(move || std::io::Write::write_all(&mut theirs, &bytes));
+    let mut client = Client::over(own, Duration::from_secs(20)).unwrap();
+    let (mut follow, mut states) = (Follow::new(), 0);
+    while let Some(message) = client.receive().unwrap() {
+        match message {
+            Message::State(state) => {
+                states += 1;
+                follow.state(&state).unwrap();
+            }
+            Message::Events(events) => follow.events(&events).unwrap(),
+            _ => {}
+        }
+    }
+    sent.join().unwrap().unwrap();
+    assert_eq!(states, 2, "each state is given whole");
+    for recording in [read(&path), follow.into_recording()] {
+        let figures = recording.history(None).unwrap().trace.figures();
+        assert_eq!(figures.blocks, blocks + 1);
+        assert_eq!(figures.live_bytes_at_end, blocks * 400);
+        assert!(recording.lacks.iter().any(|it| it.contains("50 events were lost")));
+        let made = recording.history(None).unwrap().segments.len();
+        assert_eq!(made, 1, "the segment is made once");
+    }
+}

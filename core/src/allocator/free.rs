@@ -281,9 +281,19 @@ impl State {
             uses.insert(SyncPoint { stream: block.stream, value: SyncPoint::NEVER });
         }
         let done = uses.is_empty();
+        self.tell_free_waits(key, uses.as_slice());
         let view = self.retire_view(key, block, graph, &uses);
         self.give_range(block, uses);
         (done, view)
+    }
+
+    /// Tells what a block that is being freed is in use until.
+    #[cold]
+    pub(super) fn tell_free_waits(&mut self, key: Key, points: &[SyncPoint]) {
+        for SyncPoint { stream, value } in points.iter().copied() {
+            let event = Event::new(EventKind::FreeWaits).handle(key.to_bits()).a(value);
+            self.event(event.on(stream.0, 0));
+        }
     }
 
     /// Returns a freed block's range to its pool.

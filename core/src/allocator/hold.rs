@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::device::{HostView, SyncPoint, View};
 use crate::error::{DeviceError, Error, Feature};
+use crate::event::{Event, EventKind};
 use crate::id::Key;
 use crate::point::Points;
 
@@ -162,6 +163,9 @@ impl Inner {
     pub(super) fn unhold(&self, keys: &[Key], point: Option<SyncPoint>) {
         let (mut views, mut to_check) = (Vec::new(), Vec::new());
         let mut state = self.lock_shelved();
+        if let Some(point) = point {
+            state.tell_submitted(keys, point);
+        }
         for &key in keys {
             let Ok(block) = state.blocks.get_mut(key) else { continue };
             block.holds = block.holds.saturating_sub(1);
@@ -211,6 +215,19 @@ impl Inner {
 }
 
 impl State {
+    /// Tells of work that uses blocks.
+    fn tell_submitted(&mut self, keys: &[Key], point: SyncPoint) {
+        let (mut bytes, mut blocks) = (0_u64, 0);
+        for block in keys.iter().filter_map(|key| self.blocks.get(*key).ok()) {
+            bytes = bytes.saturating_add(self.pool(block).bytes(block.spot));
+            blocks += 1;
+        }
+        if blocks > 0 {
+            let event = Event::new(EventKind::Submitted).a(point.value).b(bytes).c(blocks);
+            self.event(event.on(point.stream.0, 0));
+        }
+    }
+
     /// Adds a hold to a block and tells where it is.
     pub(super) fn hold(&mut self, key: Key) -> Result<Resolved, Error> {
         let block = *self.block(key)?;

@@ -176,8 +176,7 @@ impl Inner {
         let pools = {
             let mut state = self.lock();
             for (stream, value) in reached {
-                let known = state.reached.entry(stream).or_default();
-                *known = (*known).max(value);
+                state.note_reached(stream, value);
             }
             state.pools.len()
         };

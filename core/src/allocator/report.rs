@@ -272,6 +272,13 @@ impl Allocator {
         self.inner.lock().names.text(number).to_owned()
     }
 
+    /// The name of a tag's number, as events carry it; empty for one that is none.
+    pub fn tag_text(&self, number: u16) -> String {
+        let state = self.inner.lock();
+        let tag = state.counters.tags.get(usize::from(number));
+        tag.map_or_else(String::new, |tag| tag.name.clone())
+    }
+
     /// Live blocks, oldest first.
     pub fn leaks(&self) -> Vec<Leak> {
         self.inner.lock().leaks()

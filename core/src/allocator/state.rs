@@ -393,6 +393,15 @@ impl State {
         walks
     }
 
+    /// Takes in how far a stream is.
+    pub fn note_reached(&mut self, stream: StreamId, value: u64) {
+        let known = self.reached.entry(stream).or_default();
+        if value > *known {
+            *known = value;
+            self.event(Event::new(EventKind::Reached).a(value).on(stream.0, 0));
+        }
+    }
+
     /// Streams that free memory, retired views or deferred frees still wait for.
     pub fn awaited_streams(&self) -> Vec<StreamId> {
         let mut streams: Vec<StreamId> =

@@ -2,6 +2,7 @@
 
 use crate::device::{Access, Binding, Compute, CopyOp, KernelId, Place, Ticket};
 use crate::error::{DeviceError, Error, Feature};
+use crate::event::{Event, EventKind};
 use crate::id::Key;
 use crate::point::{Points, StreamId, SyncPoint};
 
@@ -252,10 +253,24 @@ impl State {
         }
         if stream != block.stream && self.is_first_use(key, stream) {
             let uses = self.pool(&block).uses(block.spot);
-            waits.merge(&uses.iter().filter(|point| point.stream == block.stream).collect());
+            let own = uses.iter().find(|point| point.stream == block.stream);
+            if let Some(own) = own {
+                waits.insert(own);
+                self.tell_work_waits(key, own, stream);
+            }
         }
         waits.retain(|point| point.stream != stream && point.value != SyncPoint::NEVER);
         waits
+    }
+
+    /// Tells that work on a stream waits for what a block's own stream has done with it.
+    fn tell_work_waits(&mut self, key: Key, own: SyncPoint, waiting: StreamId) {
+        let SyncPoint { stream: owner, value } = own;
+        let reached = self.reached.get(&owner).copied().unwrap_or(0);
+        if value > reached && value != SyncPoint::NEVER {
+            let event = Event::new(EventKind::WorkWaits).handle(key.to_bits()).a(value);
+            self.event(event.c(u64::from(waiting.0)).on(owner.0, 0));
+        }
     }
 
     /// Says that a stream does not wait yet for what a block's own stream has done with it.

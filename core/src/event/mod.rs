@@ -73,13 +73,25 @@ pub enum EventKind {
     /// A pass of moves has ended. `a` its number, `b` bytes moved, `c` blocks moved.
     PassEnd = 28,
     /// Blocks were not moved. `a` the number of [`Why`](crate::compact::Why), `b` bytes; the block
-    /// in `handle`, or 0 and how many in `c`.
+    /// in `handle`, or 0 there and how many in `c`.
     MoveRefused = 29,
     /// The call stack of a request was taken. `a` its number, `b` nanoseconds that it cost.
     Stack = 30,
     /// A check found words written that nobody may write. `a` words of 4 bytes, `b` bytes that were
     /// compared, `c` their offset in the space; the site is the block's.
     Damage = 31,
+    /// Work that uses blocks was submitted to `stream`. `a` the value of its sync point, `b` the
+    /// blocks' bytes, `c` how many they are.
+    Submitted = 32,
+    /// A stream's work was found to be done. `a` the value that `stream` has reached.
+    Reached = 33,
+    /// Work still uses the block whose [`FreeRequested`](Self::FreeRequested) follows: its bytes
+    /// are pending until `stream` reaches the value `a`.
+    FreeWaits = 34,
+    /// Work on another stream than the block's own uses it for the first time and waits for what
+    /// its own stream has done with it. `a` the value of `stream` that is awaited, `c` the stream
+    /// that waits.
+    WorkWaits = 35,
 }
 
 /// Where the memory of an [`EventKind::Alloc`] came from.

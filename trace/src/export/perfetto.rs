@@ -145,12 +145,17 @@ impl<W: Write> Lanes<'_, W> {
                 Happened::MoveCancelled => "move cancelled",
                 Happened::MoveDropped => "freed while it moved",
                 Happened::MoveCorrupt => "move: the copy differs",
-                Happened::MoveRefused(_) => "not moved",
+                Happened::MoveRefused { .. } => "not moved",
+                Happened::PassEnd(_) => "pass of moves ends",
                 Happened::LimitSet => "limit set",
                 // Mappings are no business of any lane.
                 Happened::MappingStale | Happened::MappingGone => continue,
                 Happened::Damage => "damage: written where nobody may",
-                Happened::WaitFor(behind) => {
+                Happened::Lost(_) => "events were lost",
+                Happened::Submitted(_) => "work submitted",
+                // The flow from a free to its completion shows them.
+                Happened::Reached(_) | Happened::FreeWaits { .. } => continue,
+                Happened::WaitFor(behind) | Happened::WorkWaitsFor(behind) => {
                     let behind = u64::from(behind) + 1;
                     let ends = [("awaited", at, behind), ("waits", at, lane)];
                     self.flow(id, "waits for a stream", ends)?;

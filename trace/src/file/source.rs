@@ -124,6 +124,8 @@ impl Source for RingSource {
         for number in sites.into_iter().filter(|number| *number != 0) {
             texts.push(Text { kind: TextKind::Site, number, text: self.alloc.site_text(number) });
         }
+        let tags: Vec<u16> = events[before..].iter().map(Event::tag).collect();
+        self.early.name_tags(&self.alloc, tags);
         texts.append(&mut self.early.new);
         #[cfg(feature = "stacks")]
         if let Some(stacks) = &self.stacks {
@@ -173,11 +175,13 @@ impl Drop for RingSource {
     }
 }
 
-/// Sites of blocks that were there when a full state was taken: the allocator tells their texts,
-/// not their numbers.
+/// Names to be told. Sites of blocks that were there when a full state was taken: the allocator
+/// tells their texts, not their numbers. And tags, each once.
 #[derive(Default)]
 struct EarlySites {
     numbers: HashMap<String, u32>,
+    /// Tags that were named.
+    tags: HashSet<u16>,
     new: Vec<Text>,
 }
 
@@ -190,6 +194,18 @@ impl EarlySites {
         self.numbers.insert(text.to_owned(), number);
         self.new.push(Text { kind: TextKind::Site, number, text: text.to_owned() });
         number
+    }
+}
+
+impl EarlySites {
+    /// Names the tags that were not named yet.
+    fn name_tags(&mut self, alloc: &Allocator, tags: impl IntoIterator<Item = u16>) {
+        for number in tags {
+            if number != 0 && self.tags.insert(number) {
+                let (kind, text) = (TextKind::Tag, alloc.tag_text(number));
+                self.new.push(Text { kind, number: u32::from(number), text });
+            }
+        }
     }
 }
 
@@ -223,6 +239,7 @@ fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
         for part in &segment.parts {
             let Some(block) = &part.block else { continue };
             let site = early.number(&block.site);
+            early.name_tags(alloc, [block.tag.number()]);
             let event = Event::new(EventKind::Alloc).handle(block.handle.number());
             let event = event.a(block.requested).b(part.bytes).c(segment.base + part.offset);
             let event = event.within(segment.space.0).of(class, block.tag.number());

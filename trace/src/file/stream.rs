@@ -4,6 +4,7 @@ use super::columns::decode;
 use super::format::{self, ChunkHeader};
 use super::reader::{FileError, unpack};
 use super::state::HeapState;
+use super::writer::CHUNK_EVENTS;
 use crate::live::Message;
 use std::io::{ErrorKind, Read};
 
@@ -12,8 +13,10 @@ use std::io::{ErrorKind, Read};
 pub(crate) struct ChunkReader<R> {
     source: R,
     offset: u64,
-    /// The keyframe so far: a large one comes in several chunks.
+    /// The keyframe so far: a large one comes in several chunks, full ones but for the last.
     state: Option<HeapState>,
+    /// What came behind a keyframe whose last chunk was full.
+    next: Option<Message>,
 }
 
 impl<R: Read> ChunkReader<R> {
@@ -27,36 +30,60 @@ impl<R: Read> ChunkReader<R> {
             Some(found) => return Err(FileError::Version { found, known }),
             None => return Err(FileError::NotOurs),
         }
-        Ok(Self { source, offset: header.len() as u64, state: None })
+        Ok(Self { source, offset: header.len() as u64, state: None, next: None })
     }
 
     /// The next message; `None` at the end.
     pub(crate) fn next_message(&mut self) -> Result<Option<Message>, FileError> {
-        loop {
-            let Some((header, raw)) = self.chunk()? else { return Ok(None) };
-            let wrong = FileError::Chunk { offset: self.offset };
-            let json = |_| FileError::Chunk { offset: self.offset };
-            let message = match header.kind {
-                format::META => Message::Meta(serde_json::from_slice(&raw).map_err(json)?),
-                format::TEXTS => Message::Texts(serde_json::from_slice(&raw).map_err(json)?),
-                format::STATUS => Message::Status(serde_json::from_slice(&raw).map_err(json)?),
-                format::EVENTS => {
-                    self.state = None;
-                    Message::Events(decode(&raw, header.count).ok_or(wrong)?)
-                }
-                format::KEYFRAME => {
-                    let events = decode(&raw, header.count).ok_or(wrong)?;
-                    let begun = self.state.take().filter(|state| state.sequence == header.first);
-                    let mut state = begun.unwrap_or_else(|| HeapState::empty_after(header.first));
-                    events.iter().for_each(|event| state.apply(event, &mut |_| {}));
-                    state.sequence = header.first;
-                    self.state = Some(state.clone());
-                    Message::State(state)
-                }
-                _ => continue,
-            };
+        if let Some(message) = self.next.take() {
             return Ok(Some(message));
         }
+        loop {
+            let Some((header, raw)) = self.chunk()? else { return Ok(None) };
+            if header.kind == format::KEYFRAME {
+                if let Some(state) = self.keyframe(header, &raw)? {
+                    return Ok(Some(Message::State(state)));
+                }
+                continue;
+            }
+            let Some(message) = self.message(header, &raw)? else { continue };
+            let Some(state) = self.state.take() else { return Ok(Some(message)) };
+            self.next = Some(message);
+            return Ok(Some(Message::State(state)));
+        }
+    }
+
+    fn message(&self, header: ChunkHeader, raw: &[u8]) -> Result<Option<Message>, FileError> {
+        let json = |_| FileError::Chunk { offset: self.offset };
+        Ok(Some(match header.kind {
+            format::META => Message::Meta(serde_json::from_slice(raw).map_err(json)?),
+            format::TEXTS => Message::Texts(serde_json::from_slice(raw).map_err(json)?),
+            format::STATUS => Message::Status(serde_json::from_slice(raw).map_err(json)?),
+            format::EVENTS => {
+                let wrong = FileError::Chunk { offset: self.offset };
+                Message::Events(decode(raw, header.count).ok_or(wrong)?)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Takes a chunk of a keyframe in; the state, where that was the last one.
+    fn keyframe(
+        &mut self,
+        header: ChunkHeader,
+        raw: &[u8],
+    ) -> Result<Option<HeapState>, FileError> {
+        let wrong = FileError::Chunk { offset: self.offset };
+        let events = decode(raw, header.count).ok_or(wrong)?;
+        let begun = self.state.take().filter(|state| state.sequence == header.first);
+        let mut state = begun.unwrap_or_else(|| HeapState::empty_after(header.first));
+        events.iter().for_each(|event| state.apply(event, &mut |_| {}));
+        state.sequence = header.first;
+        if events.len() < CHUNK_EVENTS {
+            return Ok(Some(state));
+        }
+        self.state = Some(state);
+        Ok(None)
     }
 
     fn chunk(&mut self) -> Result<Option<(ChunkHeader, Vec<u8>)>, FileError> {

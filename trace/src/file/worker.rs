@@ -213,7 +213,8 @@ impl<S: Source> Work<S> {
         loop {
             let before = self.events.len();
             self.pull(orders)?;
-            let taken = self.events.len() - before;
+            // After a loss what was taken before it is written, and gone from here.
+            let taken = self.events.len().saturating_sub(before);
             let due = self.written.elapsed() >= self.write_every() && !self.events.is_empty();
             if self.events.len() >= CHUNK_EVENTS || due {
                 self.write(orders)?;

@@ -1,6 +1,7 @@
 //! A recording that grows: the events of an allocator of ours as they come, over a live connection.
 
-use super::own::{self, Walk};
+use super::own;
+use super::walk::Walk;
 use super::{Format, Recording};
 use crate::Reason;
 use crate::file::{Ending, HeapState, Meta, Text, TextKind};

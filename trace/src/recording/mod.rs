@@ -9,6 +9,7 @@ mod own;
 mod redact;
 mod select;
 mod sniff;
+mod walk;
 mod wrap;
 
 pub use error::OpenError;

@@ -39,6 +39,7 @@ impl Recording {
             }
         }
         snapshot.strings = new;
+        self.tags.values_mut().for_each(|tag| *tag = note(tag));
         if let Some(dump) = &mut self.dump {
             let ranges = dump.blocks.iter_mut().flat_map(|block| &mut block.ranges);
             for name in ranges.filter_map(|range| range.name.as_mut()) {

@@ -79,7 +79,7 @@ pub struct Happening {
     pub what: Happened,
     /// Stream of the block, or that waits.
     pub stream: u32,
-    /// Bytes of the block, the mapping or the limit; 0 for a wait.
+    /// Bytes of the block, the mapping, the limit or the blocks that work uses; 0 for a wait.
     pub bytes: u64,
     /// The block, by its number in the trace, where it is about one that is there.
     pub block: Option<u32>,
@@ -104,14 +104,36 @@ pub enum Happened {
     Damage,
     /// The request that follows waits for this stream.
     WaitFor(u32),
-    /// A block was not moved, by the number of [`Why`](terrane_core::compact::Why).
-    MoveRefused(u8),
+    /// Blocks were not moved.
+    MoveRefused {
+        /// The number of [`Why`](terrane_core::compact::Why).
+        why: u8,
+        /// How many.
+        blocks: u32,
+    },
+    /// A pass of moves has ended, with so many blocks moved.
+    PassEnd(u32),
     /// Pages were mapped elsewhere, and their old mapping stands: neither hole nor backed.
     MappingStale,
     /// Such a mapping is gone: its addresses are not backed.
     MappingGone,
     /// The allocator's limit was set.
     LimitSet,
+    /// So many events were lost here; what follows begins with the state after them.
+    Lost(u64),
+    /// Work that uses blocks was submitted to the stream, as this value of it.
+    Submitted(u64),
+    /// The stream was found to have reached this value.
+    Reached(u64),
+    /// The block, which is about to be freed, is in use until a stream reaches a value.
+    FreeWaits {
+        /// The stream.
+        behind: u32,
+        /// The value.
+        value: u64,
+    },
+    /// Work on the stream waits for what this other stream has done with the block.
+    WorkWaitsFor(u32),
 }
 
 /// What the history does not show; all zero when it shows everything.

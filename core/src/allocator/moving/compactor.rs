@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::compact::{Goal, Leg, Limits, Mode, Why, course, plan};
+use crate::compact::{Goal, Leg, Limits, Mode, What, Why, course, plan};
 use crate::device::{Ticket, View};
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -19,6 +19,8 @@ use super::survey::Survey;
 const IDLE_MAX: u32 = 3;
 /// How often the way to the goal is planned in one pool.
 const COURSES_MAX: u32 = 16;
+/// Blocks that are not to be moved of which a pass tells one by one.
+const REFUSALS_TOLD: usize = 256;
 /// The longest that the one-call form waits for copies that do not get done.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -368,10 +370,24 @@ impl Inner {
         true
     }
 
+    /// Tells what is not to be moved: so many blocks one by one, and the rest as sums.
     fn note_refusals(&self, pass: &mut Pass, survey: &Survey) {
         if pass.report.refused.is_empty() {
+            let mut rest = survey.refused.clone();
+            let parts = survey.view.segments.iter().flat_map(|segment| &segment.parts);
+            let fixed = parts.filter_map(|part| match part.what {
+                What::Fixed { owner, why } => Some((owner, why, part.bytes)),
+                _ => None,
+            });
             let mut state = self.lock();
-            for (why, refused) in &survey.refused {
+            for (owner, why, bytes) in fixed.take(REFUSALS_TOLD) {
+                if let Some((_, sum)) = rest.iter_mut().find(|(of, _)| *of == why) {
+                    sum.blocks = sum.blocks.saturating_sub(1);
+                    sum.bytes = sum.bytes.saturating_sub(bytes);
+                }
+                state.note_refused(owner, bytes, why);
+            }
+            for (why, refused) in rest.iter().filter(|(_, refused)| refused.blocks > 0) {
                 let event = Event::new(EventKind::MoveRefused).a(*why as u64);
                 state.event(event.b(refused.bytes).c(refused.blocks));
             }

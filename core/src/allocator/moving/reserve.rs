@@ -275,8 +275,9 @@ impl State {
         (pool.key.class.0, pool.place(spot).space.0)
     }
 
-    fn note_refused(&mut self, owner: u32, bytes: u64, why: Why) {
+    pub(super) fn note_refused(&mut self, owner: u32, bytes: u64, why: Why) {
         let handle = self.blocks.at(owner).map_or(0, |(key, _)| key.to_bits());
-        self.event(Event::new(EventKind::MoveRefused).handle(handle).a(why as u64).b(bytes));
+        let event = Event::new(EventKind::MoveRefused).handle(handle).a(why as u64).b(bytes);
+        self.event(event.c(1));
     }
 }

@@ -130,7 +130,9 @@ impl State {
                 return false;
             }
         }
-        let done = uses.is_empty();
+        // Of its own stream, if there is one.
+        let awaited = uses.as_slice().first().copied();
+        let done = awaited.is_none();
         block.flags |= flag::FREE_LATER;
         let (requested, stream, tag) = (bytes - u64::from(block.pad), block.stream.0, block.tag.0);
         let site = block.site;
@@ -141,6 +143,9 @@ impl State {
             self.make_room(bin);
         }
         self.shelf.push(bin, Shelved { key, freed_ns, done });
+        if let Some(point) = awaited {
+            self.tell_free_waits(key, &[point]);
+        }
         let event = Event::new(EventKind::FreeRequested).handle(key.to_bits()).a(requested);
         self.event(event.b(bytes).of(class, tag).on(stream, site));
         if done {

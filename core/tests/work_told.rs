@@ -1,0 +1,68 @@
+//! What the events tell of work on streams.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use terrane_core::device::StreamSpec;
+use terrane_core::device::sim::{Completion, Sim};
+use terrane_core::event::{Event, EventKind};
+use terrane_core::{Allocator, Request};
+
+#[test]
+fn events_tell_of_work_of_what_waits_for_it_and_of_how_far_it_was_found_to_be() {
+    let sim = Sim::slabs().completion(Completion::ByHand).open();
+    let alloc = Allocator::new(sim.shared()).unwrap();
+    let stream = || alloc.device().create_stream(StreamSpec::default()).unwrap();
+    let (own, other) = (stream(), stream());
+    let block = alloc.alloc(&Request::new(5000, own)).unwrap().handle;
+    let mut taken = Vec::new();
+    alloc.drain_events(&mut taken, usize::MAX);
+    let work = |on| {
+        let mut submission = alloc.submit(on);
+        submission.resolve(block).unwrap();
+        let point = sim.submit(on, 0).unwrap();
+        submission.close_at(point);
+        point
+    };
+    let (made, used) = (work(own), work(other));
+    // Work that uses nothing of ours is none of ours.
+    alloc.submit(own).close().unwrap();
+    alloc.free(block).unwrap();
+    sim.complete_all();
+    alloc.maintain().unwrap();
+    let mut events = Vec::new();
+    alloc.drain_events(&mut events, usize::MAX);
+    let kinds = [
+        EventKind::Submitted,
+        EventKind::WorkWaits,
+        EventKind::FreeWaits,
+        EventKind::FreeRequested,
+        EventKind::Reached,
+    ];
+    let told: Vec<(EventKind, &Event)> = events
+        .iter()
+        .filter_map(|event| Some((*kinds.iter().find(|kind| event.is(**kind))?, event)))
+        .collect();
+    let names: Vec<EventKind> = told.iter().map(|(kind, _)| *kind).collect();
+    let expected = [
+        EventKind::Submitted,
+        EventKind::WorkWaits,
+        EventKind::Submitted,
+        EventKind::FreeWaits,
+        EventKind::FreeWaits,
+        EventKind::FreeRequested,
+        EventKind::Reached,
+        EventKind::Reached,
+    ];
+    assert_eq!(names, expected);
+    let fields = |at: usize| (told[at].1.stream(), told[at].1.a);
+    assert_eq!(fields(0), (own.0, made.value));
+    assert_eq!((told[0].1.b, told[0].1.c), (5120, 1));
+    // The other stream waits for what the block's own has done.
+    assert_eq!((fields(1), told[1].1.c), ((own.0, made.value), u64::from(other.0)));
+    assert_eq!(fields(2), (other.0, used.value));
+    assert_eq!([fields(3), fields(4)], [(own.0, made.value), (other.0, used.value)]);
+    assert!(told[3..6].iter().all(|(_, event)| event.handle == told[5].1.handle));
+    let mut reached = [fields(6), fields(7)];
+    reached.sort_unstable();
+    assert!(reached[0] >= (own.0, made.value) && reached[1] == (other.0, used.value));
+}
