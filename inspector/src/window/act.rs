@@ -10,7 +10,7 @@ use super::app::{Inspector, Notice};
 use super::attach::Picker;
 use super::commands::Command;
 use super::layout::Axis;
-use super::run::{Run, Work};
+use super::run::Work;
 use super::settings::Theme;
 use super::view::{Arrangement, View};
 
@@ -42,7 +42,7 @@ impl Inspector {
             Command::ReplaySim => self.replay(ctx, "sim"),
             Command::ReplayVulkan => self.replay(ctx, "vulkan"),
             Command::CompactNow => self.compact_now(),
-            Command::StopRun => self.run.iter().for_each(Run::stop),
+            Command::StopRun => self.stop_run(),
             Command::CloseFile => self.close(),
             Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
             Command::Quit => ctx.send_viewport_cmd(egui::ViewportCommand::Close),
@@ -138,28 +138,8 @@ impl Inspector {
         }
     }
 
-    fn compact_now(&mut self) {
-        match &self.run {
-            Some(run) if run.can_compact() => run.compact(),
-            Some(_) => self.warn(
-                "The program takes commands from those with its control token: let go, and give \
-                 the token when you attach.",
-            ),
-            None => self.warn("Nothing runs here: start a run, or attach to a program."),
-        }
-    }
-
-    fn warn(&mut self, text: &str) {
+    pub(super) fn warn(&mut self, text: &str) {
         self.notices.push(Notice { text: text.to_owned(), is_error: true });
-    }
-
-    /// Starts a run or attaches, unless something runs already.
-    pub(super) fn start_run(&mut self, ctx: &Context, work: Work) {
-        if self.run.is_some() {
-            self.warn("Something runs already; end it first (File, Stop or let go).");
-            return;
-        }
-        self.run = Some(Run::start(ctx, work));
     }
 
     fn close(&mut self) {
@@ -174,14 +154,7 @@ impl Inspector {
                     _ => {}
                 }
             }
-            if let Some(run) = &mut self.run {
-                let closed = self.current;
-                match run.document {
-                    Some(at) if at == closed => run.stop(),
-                    Some(at) if at > closed => run.document = Some(at - 1),
-                    _ => {}
-                }
-            }
+            self.forget_runs_of(closed);
             self.current = self.current.min(self.documents.len().saturating_sub(1));
         }
     }

@@ -65,7 +65,7 @@ pub struct Inspector {
     pub(super) documents: Vec<Document>,
     pub(super) current: usize,
     pub(super) loads: Vec<Load>,
-    pub(super) run: Option<Run>,
+    pub(super) runs: Vec<Run>,
     pub(super) settings: Settings,
     settings_path: Option<PathBuf>,
     saved: Settings,
@@ -94,7 +94,7 @@ impl Inspector {
             documents: Vec::new(),
             current: 0,
             loads: Vec::new(),
-            run: None,
+            runs: Vec::new(),
             saved: settings.clone(),
             settings,
             settings_path: None,
@@ -289,37 +289,7 @@ impl Inspector {
                 self.load(ctx, path);
             }
         }
-        self.follow_run();
-    }
-
-    fn follow_run(&mut self) {
-        let Some(run) = &self.run else { return };
-        if let Some(recording) = run.latest() {
-            let shown = run.document.filter(|at| *at < self.documents.len());
-            match shown {
-                Some(at) => self.documents[at].replace(recording),
-                None => {
-                    let (coloring, axis) = (self.settings.coloring, self.settings.axis);
-                    self.documents.push(Document::of(recording, coloring, axis));
-                    self.current = self.documents.len() - 1;
-                    let at = self.current;
-                    if let Some(run) = &mut self.run {
-                        run.document = Some(at);
-                    }
-                }
-            }
-        }
-        let Some(run) = &self.run else { return };
-        let told = run.said().into_iter().map(|text| Notice { text, is_error: true });
-        self.notices.extend(told);
-        if let Some(outcome) = run.outcome() {
-            let (text, is_error) = match outcome {
-                Ok(text) => (text, false),
-                Err(text) => (format!("The run ended early: {text}"), true),
-            };
-            self.notices.push(Notice { text, is_error });
-            self.run = None;
-        }
+        self.follow_runs();
     }
 
     /// Shows a file that was read, in place of its first picture if there is one.

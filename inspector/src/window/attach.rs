@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use terrane_trace::file::Status;
-use terrane_trace::live::{Client, Command, Message, sockets};
+use terrane_trace::file::{Meta, Status};
+use terrane_trace::live::{Client, Message, sockets};
 use terrane_trace::recording::Follow;
 
+use super::link::{Heard, Link};
 use super::model::{LimitRow, Recording, build};
 use super::run::Feed;
 
@@ -37,7 +38,7 @@ impl Target {
         }
     }
 
-    fn connect(&self) -> Result<Client, String> {
+    pub(super) fn connect(&self) -> Result<Client, String> {
         let client = match self {
             Self::Local(path) => Client::connect(path, PATIENCE),
             Self::Tcp(at, token) => Client::connect_tcp(*at, token, PATIENCE),
@@ -92,6 +93,7 @@ fn ask(path: PathBuf) -> Option<Offered> {
 }
 
 /// What the window and the thread share.
+#[derive(Clone)]
 pub(super) struct Steering {
     pub stop: Arc<AtomicBool>,
     pub compact: Arc<AtomicBool>,
@@ -102,7 +104,7 @@ pub(super) struct Steering {
 /// Follows an allocator until the window has seen enough or the program ends; gives one sentence
 /// about how it ended.
 pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Result<String, String> {
-    let mut client = target.connect()?;
+    let mut link = Link::open(target, steering)?;
     let mut live = Live::new(target.name());
     let mut handed = Instant::now();
     let mut rest = Duration::ZERO;
@@ -110,16 +112,23 @@ pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Resul
         if steering.stop.load(Ordering::Relaxed) {
             break Ok(format!("Let go of {}; it goes on.", live.name));
         }
-        if steering.compact.swap(false, Ordering::Relaxed) {
-            let token = steering.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(error) = client.ask(Command::Compact, &token) {
-                feed.say(format!("{} was not asked to compact: {error}", live.name));
+        match link.next() {
+            Heard::Nothing => {}
+            Heard::Message(Message::Meta(meta)) if live.is_of_another(&meta) => {
+                break Ok(live.ended());
             }
-        }
-        match client.receive() {
-            Ok(Some(message)) => live.take(message)?,
-            Ok(None) => break Ok(format!("{} has ended; what it told stays.", live.name)),
-            Err(error) => break Err(format!("{}: {error}; what it told stays", live.name)),
+            Heard::Message(message) => live.take(message)?,
+            Heard::NotAsked(why) => {
+                feed.say(format!("{} was not asked to compact: {why}", live.name));
+            }
+            Heard::End(why) => match link.again(target, steering) {
+                Some(again) => link = again,
+                None => {
+                    break why.map_or(Ok(live.ended()), |why| {
+                        Err(format!("{}: {why}; what it told stays", live.name))
+                    });
+                }
+            },
         }
         if live.is_new && handed.elapsed() >= BETWEEN.max(rest) {
             let begun = Instant::now();
@@ -142,11 +151,22 @@ struct Live {
     limit: u64,
     /// Whether something came that was not handed over.
     is_new: bool,
+    /// Its process, and when it began to tell.
+    who: Option<(u32, u64)>,
 }
 
 impl Live {
     fn new(name: String) -> Self {
-        Self { name, follow: Follow::new(), limits: Vec::new(), limit: 0, is_new: false }
+        Self { name, follow: Follow::new(), limits: Vec::new(), limit: 0, is_new: false, who: None }
+    }
+
+    /// Whether somebody else answers now where it was.
+    fn is_of_another(&self, meta: &Meta) -> bool {
+        self.who.is_some_and(|known| known != (meta.process, meta.started_us))
+    }
+
+    fn ended(&self) -> String {
+        format!("{} has ended; what it told stays.", self.name)
     }
 
     fn take(&mut self, message: Message) -> Result<(), String> {
@@ -154,6 +174,7 @@ impl Live {
         match message {
             Message::Meta(meta) => {
                 self.name = format!("{} ({})", meta.program, meta.process);
+                self.who = Some((meta.process, meta.started_us));
                 self.follow.meta(meta);
             }
             Message::Texts(texts) => self.follow.texts(&texts),

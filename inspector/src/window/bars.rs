@@ -17,7 +17,7 @@ impl Inspector {
         egui::Panel::top("menus").show(ui, |ui| {
             egui::MenuBar::new().ui(ui, |ui| self.menus(ui, commands));
         });
-        if !self.documents.is_empty() || self.run.is_some() {
+        if !self.documents.is_empty() || !self.runs.is_empty() {
             egui::Panel::top("files").show(ui, |ui| self.files(ui, commands));
         }
         if !self.notices.is_empty() {
@@ -76,36 +76,36 @@ impl Inspector {
 
     fn files(&mut self, ui: &mut Ui, commands: &mut Vec<Command>) {
         ui.horizontal_wrapped(|ui| {
-            for (at, document) in self.documents.iter().enumerate() {
-                let name = &document.recording.name;
-                let shown = ui.selectable_label(at == self.current, name);
-                let path = document.recording.path.display().to_string();
-                let tip = format!("{}\n{path}", document.recording.kind);
-                if shown.on_hover_text(tip).clicked() {
-                    self.current = at;
-                }
+            for at in 0..self.documents.len() {
+                self.tab(ui, at);
             }
-            if let Some(run) = &self.run {
-                ui.spinner();
-                ui.weak(&run.what);
-                let shown = run.document.and_then(|at| self.documents.get(at));
-                let notes = shown.into_iter().flat_map(|document| &document.recording.notes);
-                if let Some(lost) = notes.into_iter().find(|note| note.contains("were lost")) {
-                    let alarm = super::paint::Look::of(ui.visuals().dark_mode).alarm;
-                    ui.colored_label(alarm, lost);
-                }
-                if run.can_compact() {
-                    let tip = "move live blocks together at once";
-                    if ui.small_button("Compact now").on_hover_text(tip).clicked() {
-                        commands.push(Command::CompactNow);
-                    }
-                }
-                let end = if run.is_attached { "Let go" } else { "Stop" };
-                if ui.small_button(end).clicked() {
-                    commands.push(Command::StopRun);
-                }
-            }
+            self.show_runs(ui, commands);
         });
+    }
+
+    /// The name of an open file, whether something goes on in it, and whether it lacks something.
+    fn tab(&mut self, ui: &mut Ui, at: usize) {
+        let recording = &self.documents[at].recording;
+        let shown = ui.selectable_label(at == self.current, &recording.name);
+        let mut tip = format!("{}\n{}", recording.kind, recording.path.display());
+        let lost = self.lost(at);
+        tip.extend(lost.map(|lost| format!("\n{lost}")));
+        let is_lossy = lost.is_some();
+        if shown.on_hover_text(tip).clicked() {
+            self.current = at;
+        }
+        if self.runs.iter().any(|run| run.document == Some(at)) {
+            // Nothing that turns: a silent program is to cost nothing.
+            let (rect, dot) = ui.allocate_exact_size(egui::vec2(9.0, 12.0), egui::Sense::hover());
+            let color = super::paint::Look::of(ui.visuals().dark_mode).active;
+            ui.painter().circle_filled(rect.center(), 4.0, color);
+            dot.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Label, true, "goes on"));
+            dot.on_hover_text("goes on");
+        }
+        if is_lossy && at != self.current {
+            let alarm = super::paint::Look::of(ui.visuals().dark_mode).alarm;
+            ui.colored_label(alarm, "events lost");
+        }
     }
 
     fn show_notices(&mut self, ui: &mut Ui) {

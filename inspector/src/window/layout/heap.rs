@@ -5,7 +5,7 @@ use egui::{Pos2, Rect, pos2};
 use super::Sums;
 use super::coloring::Classes;
 use crate::window::model::{Moment, NEVER};
-use crate::window::paint::{Cell, Look};
+use crate::window::paint::{Cell, Look, Pattern};
 
 /// Which stretch of the heap is shown: what one row holds, what the left edge of row 0 is, and how
 /// far the rows are scrolled.
@@ -171,6 +171,8 @@ pub struct Label {
     pub block: u32,
     /// The block's colour.
     pub back: egui::Color32,
+    /// Whether stripes go over it.
+    pub is_striped: bool,
 }
 
 /// What is to be drawn.
@@ -274,7 +276,8 @@ fn exact(
             scene.cells.push(Cell::new(rect, colors, pattern));
             let room = rect.width() > LABEL_WIDTH && scene.labels.len() < LABELS_MOST;
             if room && part.block != NEVER {
-                scene.labels.push(Label { rect, block: part.block, back: colors.0 });
+                let is_striped = pattern != Pattern::Solid;
+                scene.labels.push(Label { rect, block: part.block, back: colors.0, is_striped });
             }
         }
     }

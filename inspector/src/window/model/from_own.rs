@@ -4,15 +4,27 @@ use std::collections::{BTreeMap, HashMap};
 
 use terrane_trace::snapshot::{Happened as What, Happening};
 
-use super::{BlockRow, EventRow, Hold, LimitRow, Move, NEVER, StaleRow, WaitRow};
+use super::work::WorkBook;
+use super::{
+    BlockRow, EventRow, GapRow, Hold, LimitRow, Move, NEVER, PassNote, PendingRow, Refusal,
+    StaleRow, WaitRow, WorkRow,
+};
 
 /// What happened, in order.
 #[derive(Debug, Default)]
 pub struct Happened {
     /// Blocks that changed their place.
     pub moves: Vec<Move>,
-    /// Requests that waited.
+    /// Streams that waited.
     pub waits: Vec<WaitRow>,
+    /// Where events were lost.
+    pub gaps: Vec<GapRow>,
+    /// Work.
+    pub work: Vec<WorkRow>,
+    /// What passes of moves told.
+    pub passes: Vec<PassNote>,
+    /// What freed blocks waited for.
+    pub pending: Vec<PendingRow>,
     /// Old mappings.
     pub stale: Vec<StaleRow>,
     /// Limits.
@@ -31,6 +43,9 @@ pub fn take_happenings(
     let mut now: HashMap<u32, u32> = HashMap::new();
     // Stale mappings that stand, by address.
     let mut standing: HashMap<u64, usize> = HashMap::new();
+    let mut work = WorkBook::default();
+    // Blocks and bytes that the pass under way did not move, by the number of the reason.
+    let mut refusals = BTreeMap::new();
     let mut next = 0;
     for happening in happenings {
         let at = u32::try_from(happening.before_event).unwrap_or(NEVER - 1);
@@ -44,11 +59,16 @@ pub fn take_happenings(
                 now.extend(happening.block.map(|block| (block, to)));
                 found.moves.push(Move { at, before: at.saturating_sub(1), from, to });
             }
-            (What::MoveRefused(why), Some(row)) => {
-                blocks[row as usize].hold = Hold::Refused(why);
+            (What::MoveRefused { why, blocks: refused }, row) => {
+                if let Some(row) = row {
+                    blocks[row as usize].hold = Hold::Refused(why);
+                }
+                let sum: &mut (u64, u64) = refusals.entry(why).or_default();
+                sum.0 += u64::from(refused);
+                sum.1 = sum.1.saturating_add(happening.bytes);
             }
-            (What::WaitFor(behind), _) => {
-                found.waits.push(WaitRow { at, behind, stream: happening.stream });
+            (What::PassEnd(moved), _) => {
+                found.passes.push(pass_note(at, moved, happening.bytes, &mut refusals));
             }
             (What::MappingStale, _) => {
                 standing.insert(happening.address, found.stale.len());
@@ -60,15 +80,36 @@ pub fn take_happenings(
                     found.stale[index].gone = at;
                 }
             }
+            (What::Lost(lost), _) => {
+                found.gaps.push(GapRow { at, lost });
+                // Nobody tells any more which of them stand.
+                for (_, index) in standing.drain() {
+                    found.stale[index].gone = at;
+                }
+            }
             (What::LimitSet, _) => {
                 let limit = happening.bytes;
                 found.limits.push(LimitRow { at, limit, ..LimitRow::default() });
             }
-            _ => {}
+            _ => work.take(at, happening, row),
         }
     }
     redirect(&mut events[next..], &now, usize::MAX);
+    work.pending.sort_unstable();
+    (found.work, found.waits, found.pending) = (work.rows, work.waits, work.pending);
     found
+}
+
+/// What a pass told, with what it did not move.
+fn pass_note(at: u32, moved: u32, bytes: u64, refusals: &mut BTreeMap<u8, (u64, u64)>) -> PassNote {
+    let refused = std::mem::take(refusals).into_iter().map(|(why, (blocks, bytes))| Refusal {
+        why: Hold::Refused(why).text().to_owned(),
+        blocks,
+        bytes,
+    });
+    let moved = crate::text::counted(u64::from(moved), "block", "blocks");
+    let text = format!("{moved}, {} moved", crate::units::bytes(bytes));
+    PassNote { at, refused: refused.collect(), text }
 }
 
 /// Makes events be about the rows that blocks have by now.
@@ -130,7 +171,7 @@ mod tests {
         let mut events = [EventOp::Alloc, EventOp::Freed, EventOp::Done].map(event).to_vec();
         let mut blocks = vec![row(1000, 3)];
         let happenings = [
-            happening(1, What::MoveRefused(2), Some(0), 0),
+            happening(1, What::MoveRefused { why: 2, blocks: 1 }, Some(0), 0),
             happening(1, What::MoveSubmitted, Some(0), 2000),
             happening(1, What::MoveSubmitted, Some(0), 3000),
             happening(2, What::WaitFor(4), None, 0),
@@ -144,7 +185,7 @@ mod tests {
         assert_eq!((blocks[2].born, blocks[2].freed, blocks[2].gone, blocks[2].tag), (1, 2, 3, 3));
         assert_eq!(events.iter().map(|event| event.block).collect::<Vec<_>>(), [0, 2, 2]);
         assert_eq!(found.moves[1], Move { at: 1, before: 0, from: 1, to: 2 });
-        assert_eq!(found.waits, [WaitRow { at: 2, behind: 4, stream: 1 }]);
+        assert_eq!(found.waits, [WaitRow { at: 2, behind: 4, stream: 1, by_work: false }]);
         assert_eq!((found.stale[0].born, found.stale[0].gone), (2, 3));
     }
 }

@@ -51,15 +51,18 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         kind: read.format.describe(),
         addresses: if is_pytorch { Addresses::Recorded } else { Addresses::Own },
         series: Series::of(&events, &blocks, &segments),
-        streams: stream_names(&snapshot.streams),
+        streams: stream_names(&snapshot.streams, is_pytorch),
         notes,
         events,
         blocks,
         segments,
         failures,
         moves: happened.moves,
-        passes: Vec::new(),
+        passes: happened.passes,
         waits: happened.waits,
+        gaps: happened.gaps,
+        work: happened.work,
+        pending: happened.pending,
         stale: happened.stale,
         tags: tags(&read.tags),
         limits,
@@ -198,8 +201,10 @@ pub fn failures(
     history.attempts.iter().map(failure).collect()
 }
 
-fn stream_names(streams: &[u64]) -> Vec<String> {
+/// Streams of PyTorch by their handles in the driver; others have numbers alone.
+fn stream_names(streams: &[u64], is_pytorch: bool) -> Vec<String> {
     let name = |(number, handle): (usize, &u64)| match handle {
+        _ if !is_pytorch => format!("stream {number}"),
         0 => "default stream".to_owned(),
         handle => format!("stream {number} ({handle:#x})"),
     };

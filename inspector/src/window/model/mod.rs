@@ -11,6 +11,7 @@ mod places;
 mod plan;
 mod series;
 mod watch;
+mod work;
 
 use from_dump::from_dump;
 use from_snapshot::from_snapshot;
@@ -22,6 +23,7 @@ pub use places::{Places, short as short_site};
 pub use plan::{Aim, Planned, plan_for};
 pub use series::{Column, Series};
 pub use watch::Watch;
+pub use work::{PendingRow, WorkRow};
 
 use std::path::PathBuf;
 
@@ -54,7 +56,7 @@ pub struct Move {
     pub to: u32,
 }
 
-/// A request that waited for the work of another stream.
+/// A stream that waited for the work of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitRow {
     /// Events before it.
@@ -63,6 +65,18 @@ pub struct WaitRow {
     pub behind: u32,
     /// The stream that waited.
     pub stream: u32,
+    /// Whether work on it waited before it used a block of the other stream, rather than a
+    /// request that was served from memory which the other stream had not done with.
+    pub by_work: bool,
+}
+
+/// Events that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapRow {
+    /// Events before it.
+    pub at: u32,
+    /// How many were lost.
+    pub lost: u64,
 }
 
 /// An old mapping of pages that are mapped elsewhere: neither hole nor destination.
@@ -94,7 +108,7 @@ impl Hold {
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
-            Self::Unknown => "not known: no pass asked",
+            Self::Unknown => "not known: no pass tried it",
             Self::Movable => "movable",
             Self::Refused(why) => terrane_core::compact::Why::of_code(why)
                 .map_or("held, for a reason of another version", |why| why.text()),
@@ -287,8 +301,14 @@ pub struct Recording {
     pub moves: Vec<Move>,
     /// What passes of compaction told about themselves.
     pub passes: Vec<PassNote>,
-    /// Requests that waited for other streams, in order.
+    /// Streams that waited for others, in order.
     pub waits: Vec<WaitRow>,
+    /// Where events were lost, in order.
+    pub gaps: Vec<GapRow>,
+    /// Work on streams, in the order of its submission.
+    pub work: Vec<WorkRow>,
+    /// What freed blocks waited for, by block.
+    pub pending: Vec<PendingRow>,
     /// Old mappings of pages, in order of their making.
     pub stale: Vec<StaleRow>,
     /// Names of tags; the first is that of no tag.
@@ -362,6 +382,9 @@ impl Recording {
             moves: Vec::new(),
             passes: Vec::new(),
             waits: Vec::new(),
+            gaps: Vec::new(),
+            work: Vec::new(),
+            pending: Vec::new(),
             stale: Vec::new(),
             tags: Vec::new(),
             limits: Vec::new(),

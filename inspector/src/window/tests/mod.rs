@@ -7,7 +7,9 @@ mod opening;
 mod own;
 mod pictures;
 mod scale;
+mod several;
 mod states;
+mod story;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use egui_kittest::Harness;
 
 use super::app::Inspector;
 use super::load::{Progress, open};
+use super::model::Recording;
 use super::settings::Settings;
 use super::view::View;
 

@@ -35,12 +35,20 @@ fn events() -> Vec<Event> {
         block(3, MIB, 8 * MIB, 0),
         page(EventKind::PageStolen, 2, 7),
         page(EventKind::PageUnmapped, 4, 3),
+        Event::new(EventKind::Submitted).a(5).b(3 * MIB).c(2).on(1, 0),
+        Event::new(EventKind::WorkWaits).handle(2).a(5).c(0).on(1, 0),
+        Event::new(EventKind::Submitted).a(1).b(2 * MIB).c(1),
         Event::new(EventKind::Wait).a(5).c(0).on(1, 0),
         block(4, 2 * MIB, 14 * MIB, 2),
         Event::new(EventKind::MoveSubmitted).handle(3).b(MIB).c(10 * MIB).of(PAGED, 0),
         Event::new(EventKind::MoveRefused).handle(1).a(HELD).b(2 * MIB),
         Event::new(EventKind::MoveCommitted).handle(3).b(MIB),
         block(5, MIB, 9 * MIB, 0),
+        block(6, MIB, 11 * MIB, 0),
+        // Of stream 0, in use until the work of stream 1 is done.
+        Event::new(EventKind::FreeWaits).handle(6).a(5).on(1, 0),
+        Event::new(EventKind::FreeRequested).handle(6).a(MIB).b(MIB).of(PAGED, 0),
+        Event::new(EventKind::Reached).a(1),
     ]);
     for (number, event) in (1..).zip(&mut events) {
         (event.sequence, event.time_ns) = (number, 1000 * number);
@@ -70,7 +78,8 @@ fn what_is_not_backed_and_what_is_stale_has_its_place_and_counts_as_neither_free
     };
     assert_eq!(bytes(PartState::Stale), 2 * MIB);
     assert_eq!(bytes(PartState::Unbacked), 4 * MIB);
-    assert_eq!((bytes(PartState::Live), bytes(PartState::Free)), (8 * MIB, 2 * MIB));
+    assert_eq!((bytes(PartState::Live), bytes(PartState::Free)), (8 * MIB, MIB));
+    assert_eq!(bytes(PartState::Pending), MIB);
     let mut at = 0;
     for part in &moment.parts {
         assert_eq!(part.start, at, "{:?}", moment.parts);
@@ -107,10 +116,106 @@ fn views_name_moves_waits_limits_tags_and_what_is_held() {
     let pages = ["stale: its pages are mapped elsewhere", "no memory behind it"];
     said(View::HeapMap, Coloring::Size, &pages);
     said(View::HeapMap, Coloring::Tag, &["weights", "activations", "no tag"]);
-    let holds = ["movable", "held in place", "not known: no pass asked"];
+    let holds = ["movable", "held in place", "not known: no pass tried it"];
     said(View::HeapMap, Coloring::Movable, &holds);
     said(View::AddressTime, Coloring::Size, &["1 move", "moved, to the dot"]);
-    said(View::Streams, Coloring::Size, &["1 wait", "arrow: a request waits"]);
+    let lanes = [
+        "2 pieces of work",
+        "2 waits",
+        "arrow: waits for the stream that it comes from",
+        "dots: from blocks pending now",
+        "1 block (1 MiB) pending on stream 1, work 5",
+    ];
+    said(View::Streams, Coloring::Size, &lanes);
     said(View::Timeline, Coloring::Size, &["limit, at most 64 MiB"]);
     said(View::Budget, Coloring::Size, &["Headroom over the run: at least 52 MiB"]);
+}
+
+#[test]
+fn work_is_under_way_until_it_was_known_to_be_done_and_a_block_names_what_it_waits_for() {
+    use crate::window::model::NEVER;
+    let recording = recording();
+    let works: Vec<_> = recording.work.iter().map(|w| (w.stream, w.value, w.bytes)).collect();
+    assert_eq!(works, [(1, 5, 3 * MIB), (0, 1, 2 * MIB)]);
+    assert_eq!(recording.work[0].done, NEVER);
+    assert_eq!(recording.work[1].done, recording.end());
+    assert_eq!(recording.waits.iter().map(|wait| wait.by_work).collect::<Vec<_>>(), [true, false]);
+    let freed = recording.pending[0].block;
+    assert!(recording.blocks[freed as usize].freed <= recording.end());
+    assert_eq!(recording.awaited_text(freed), "stream 1, work 5");
+    assert_eq!(recording.awaited_text(0), "");
+}
+
+#[test]
+fn pending_blocks_and_work_are_tables_beside_the_lanes() {
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording());
+    inspector.go(crate::window::At::End);
+    inspector.show_only(Some(View::Streams));
+    let mut harness = harness(inspector, true, false);
+    settled(&mut harness);
+    for (tab, words) in [("pending", "stream 1, work 5"), ("work and waits", "work submitted")] {
+        harness.get_by_label(tab).click();
+        settled(&mut harness);
+        let found = harness.query_all_by_label_contains(words).count();
+        assert!(found > 0, "{tab}: nothing is called `{words}`");
+        let csv = {
+            let document = harness.state_mut().document().unwrap();
+            document.panels.tables.copy(&document.recording, &document.moment, true)
+        };
+        assert!(csv.lines().count() > 1, "{tab}: {csv}");
+    }
+}
+
+/// A file in which events 20 to 29 were lost, with the state after them.
+fn with_gap() -> Recording {
+    let plain =
+        |handle, at| Event::new(EventKind::Alloc).handle(handle).a(MIB).b(MIB).c(at).within(1);
+    let segment = |space| Event::new(EventKind::SegmentEnd).a(space).b(8 * MIB);
+    let mut before =
+        vec![segment(1), segment(2), plain(1, 0), plain(2, 2 * MIB), plain(3, 4 * MIB)];
+    let mut after = HeapState::default();
+    for event in [segment(1), plain(1, MIB), plain(3, 4 * MIB), plain(4, 6 * MIB)] {
+        after.apply(&event, &mut |_| {});
+    }
+    after.sequence = 29;
+    let mut rest = vec![Event::new(EventKind::FreeRequested).handle(3).a(MIB).b(MIB).within(1)];
+    rest.push(Event::new(EventKind::FreeCompleted).handle(3).b(MIB));
+    let number = |events: &mut Vec<Event>, first: u64| {
+        for (number, event) in (first..).zip(events) {
+            (event.sequence, event.time_ns) = (number, 1000 * number);
+        }
+    };
+    number(&mut before, 15);
+    number(&mut rest, 30);
+    let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
+    writer.keyframe(&HeapState::empty_after(14)).unwrap();
+    writer.events(&before).unwrap();
+    writer.keyframe(&after).unwrap();
+    writer.events(&rest).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gap.terrane");
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    open(&path, &Progress::default()).unwrap()
+}
+
+#[test]
+fn a_file_with_lost_events_says_so_where_they_were_lost_and_goes_on_from_the_state_after_them() {
+    let recording = with_gap();
+    assert_eq!(recording.gaps.len(), 1);
+    assert_eq!((recording.gaps[0].at, recording.gaps[0].lost), (3, 10));
+    let moment = crate::window::model::Moment::of(&recording, recording.end());
+    // The second segment is gone, the first counts once, and one block is elsewhere.
+    assert_eq!((moment.reserved, moment.live_blocks), (8 * MIB, 2));
+    let live = moment.parts.iter().filter(|part| part.state == PartState::Live);
+    assert_eq!(live.map(|part| part.start).collect::<Vec<_>>(), [MIB, 6 * MIB]);
+    assert_eq!(recording.moves.len(), 1);
+    let times: Vec<u64> = recording.events.iter().map(|event| event.time_us).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording);
+    let mut whole = harness(inspector, true, false);
+    settled(&mut whole);
+    assert!(whole.query_all_by_label_contains("10 events were lost").count() > 0);
+    assert!(whole.query_all_by_label("colour key: ×: events were lost").count() > 0);
 }

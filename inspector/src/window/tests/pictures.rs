@@ -72,6 +72,44 @@ fn the_manual_has_a_picture_of_every_view_in_both_themes() {
     }
 }
 
+/// The moment with the most old mappings.
+fn most_stale(recording: &Recording) -> u32 {
+    let rows = &recording.stale;
+    let count = |at: u32| rows.iter().filter(|row| row.born <= at && at < row.gone).count();
+    rows.iter().map(|row| row.born).max_by_key(|at| count(*at)).unwrap()
+}
+
+/// What only traces of our own show, in both themes.
+#[test]
+fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
+    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/inspector");
+    let (training, serving) = (story::training(), story::serving());
+    let stale = At::Event(most_stale(&training.recording()));
+    let pictures = [
+        ("heap-map-pages", View::HeapMap, &training, stale, Coloring::Size),
+        ("heap-map-tags", View::HeapMap, &training, At::Peak, Coloring::Tag),
+        ("heap-map-held", View::HeapMap, &serving, At::End, Coloring::Movable),
+        ("address-time-moves", View::AddressTime, &serving, At::End, Coloring::Size),
+        ("compaction-moves", View::Compaction, &serving, At::End, Coloring::Size),
+        ("streams-work", View::Streams, &training, stale, Coloring::Size),
+    ];
+    for (name, view, told, at, coloring) in pictures {
+        for dark in [true, false] {
+            let theme = if dark { "dark" } else { "light" };
+            let path = folder.join(format!("{name}-{theme}.png"));
+            if std::env::var_os("UPDATE_PICTURES").is_some() {
+                let shot = Shot { size: (960, 600), scale: 1.0, dark, renderer: Renderer::Gpu };
+                let file = told.path.clone();
+                let wanted = Headless { file, view: Some(view), at, coloring, shot };
+                std::fs::write(&path, picture(&wanted).unwrap()).unwrap();
+            }
+            let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+            assert!((1..400_000).contains(&bytes), "{}: {bytes} bytes", path.display());
+        }
+    }
+}
+
 #[test]
 fn the_cpu_draws_the_same_picture_as_the_driver() {
     use super::super::{At, Coloring, Headless, Renderer, Shot, picture};

@@ -70,18 +70,9 @@ fn recording() -> Recording {
         events,
         blocks,
         segments,
-        failures: Vec::new(),
-        moves: Vec::new(),
-        passes: Vec::new(),
-        waits: Vec::new(),
-        stale: Vec::new(),
-        tags: Vec::new(),
-        limits: Vec::new(),
-        is_live: false,
         streams: (0..4).map(|n| format!("stream {n}")).collect(),
         places: Places::of_sites(sites),
-        notes: Vec::new(),
-        facts: None,
+        ..Recording::for_tests(Vec::new(), Vec::new())
     }
 }
 

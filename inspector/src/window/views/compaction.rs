@@ -28,10 +28,12 @@ pub struct CompactionPanel {
     plan: Job<Planned>,
     planned_for: Option<(*const Moment, Aim)>,
     shown_for: Option<(*const Moment, Aim)>,
+    /// The recorded pass of which moves are shown done.
+    shown_pass: Option<usize>,
     /// Moves done; the fraction is the one under way.
     done: f32,
     playing: bool,
-    /// The share of a new plan's moves that are shown done, for pictures that do not play.
+    /// The share of a pass's moves that are shown done at first, for pictures that do not play.
     pub shown_done: f32,
     /// Moves per second.
     speed: Option<f32>,
@@ -191,6 +193,10 @@ fn recorded(
     let range = &ranges[number];
     let before = Arc::new(Moment::of(recording, range.start));
     let moves = recording.shifts(&before, range);
+    let panel = &mut stage.document.panels.compaction;
+    if panel.shown_pass.replace(number) != Some(number) {
+        panel.done = (moves.len() as f32 * panel.shown_done).floor();
+    }
     let note = recording.passes.iter().find(|note| note.at >= range.end);
     let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
     let text = "The moves of this pass went to segments that did not exist before it.".to_owned();
@@ -204,12 +210,8 @@ fn refusals(ui: &mut Ui, pass: &Pass) {
     header(ui, |ui| {
         ui.weak("did not move:");
         for refusal in &pass.refused {
-            let text = format!(
-                "{} blocks ({}) {}",
-                units::count(refusal.blocks),
-                units::bytes(refusal.bytes),
-                refusal.why
-            );
+            let blocks = crate::text::counted(refusal.blocks, "block", "blocks");
+            let text = format!("{blocks} ({}) {}", units::bytes(refusal.bytes), refusal.why);
             ui.label(text);
         }
     });
@@ -342,10 +344,10 @@ fn moved_cells(
     let (mut cells, mut outlined, mut arrows) = (Vec::new(), Vec::new(), Vec::new());
     // What is still to move: where it is, and which way it goes.
     for shift in pass.moves.iter().skip(whole).take(ARROWS) {
-        let from = bounds(grid.rects(shift.from, shift.bytes));
-        let to = bounds(grid.rects(shift.to, shift.bytes));
+        let from = largest(grid.rects(shift.from, shift.bytes));
+        let to = largest(grid.rects(shift.to, shift.bytes));
+        outlined.extend(grid.rects(shift.from, shift.bytes));
         if let (Some(from), Some(to)) = (from, to) {
-            outlined.push(from);
             let line = Stroke::new(1.0, look.select.gamma_multiply(0.7));
             arrows.push(Shape::line_segment([from.center(), to.center()], line));
             arrows.push(Shape::circle_filled(to.center(), 2.5, look.select));
@@ -364,7 +366,7 @@ fn moved_cells(
             continue;
         }
         let (from, to) = (grid.rects(shift.from, shift.bytes), grid.rects(shift.to, shift.bytes));
-        let (Some(from), Some(to)) = (bounds(from), bounds(to)) else { continue };
+        let (Some(from), Some(to)) = (largest(from), largest(to)) else { continue };
         let slide = |a: f32, b: f32| a + (b - a) * part * part * (3.0 - 2.0 * part);
         let rect = Rect::from_min_max(
             pos2(slide(from.min.x, to.min.x), slide(from.min.y, to.min.y)),
@@ -378,6 +380,7 @@ fn moved_cells(
     (cells, outlined, arrows)
 }
 
-fn bounds(rects: impl Iterator<Item = Rect>) -> Option<Rect> {
-    rects.reduce(Rect::union)
+/// The longest piece of a block that goes over the ends of rows: arrows and slides are of that.
+fn largest(rects: impl Iterator<Item = Rect>) -> Option<Rect> {
+    rects.max_by(|a, b| a.width().total_cmp(&b.width()))
 }

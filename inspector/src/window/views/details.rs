@@ -82,9 +82,10 @@ fn show_block(ui: &mut Ui, stage: &mut Stage<'_>, number: u32) {
     let state = match () {
         () if at < block.born => "not yet allocated",
         () if at >= block.gone => "gone",
-        () if at >= block.freed => "pending: freed, and other streams may still use it",
+        () if at >= block.freed => "pending: freed, and work may still use it",
         () => "live",
     };
+    let awaited = recording.awaited_text(number);
     ui.label(RichText::new(format!("Block of {}", units::bytes(block.requested))).strong());
     let event = |moment: u32| match moment {
         NEVER => "never, in this recording".to_owned(),
@@ -102,6 +103,8 @@ fn show_block(ui: &mut Ui, stage: &mut Stage<'_>, number: u32) {
         plain("free completed", event(block.gone)),
         plain("site", recording.site(block).to_owned()),
     ];
+    let waits = (!awaited.is_empty()).then(|| plain("its free waits for", awaited));
+    let rows: Vec<_> = rows.into_iter().chain(waits).collect();
     facts(ui, "block", &rows);
     ui.horizontal_wrapped(|ui| {
         if ui.button("Zoom to").clicked() {

@@ -10,7 +10,7 @@ use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
 use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, HeapScene, Sums, heap_scene};
-use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, short_site};
+use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, Recording, short_site};
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
 
@@ -174,7 +174,7 @@ fn draw(stage: &mut Stage<'_>, painter: &egui::Painter, grid: &Grid) {
     if let Some((_, scene, cells)) = drawn {
         let clipped = painter.with_clip_rect(grid.area);
         stage.surface.draw(&clipped, 10, cells);
-        words(&clipped, document.recording.as_ref(), scene);
+        words(&clipped, document.recording.as_ref(), scene, &stage.look);
     }
 }
 
@@ -183,7 +183,7 @@ fn camera_key(camera: Camera) -> [u64; 3] {
 }
 
 /// Sizes and sites in blocks that have room for them.
-fn words(painter: &egui::Painter, recording: &crate::window::model::Recording, scene: &HeapScene) {
+fn words(painter: &egui::Painter, recording: &Recording, scene: &HeapScene, look: &Look) {
     for label in &scene.labels {
         let Some(block) = recording.blocks.get(label.block as usize) else { continue };
         let mut text = units::bytes(block.requested);
@@ -194,7 +194,16 @@ fn words(painter: &egui::Painter, recording: &crate::window::model::Recording, s
         let at =
             pos2(label.rect.left().max(painter.clip_rect().left()) + 4.0, label.rect.center().y);
         let font = FontId::proportional(11.5);
-        inside.text(at, Align2::LEFT_CENTER, text, font, Look::on(label.back));
+        if label.is_striped {
+            // Letters over stripes cannot be read.
+            let words = inside.layout_no_wrap(text, font, look.ink);
+            let corner = at - egui::vec2(0.0, words.size().y / 2.0);
+            let plate = Rect::from_min_size(corner, words.size()).expand2(egui::vec2(3.0, -1.0));
+            inside.rect_filled(plate, 2.0, look.paper);
+            inside.galley(corner, words, look.ink);
+        } else {
+            inside.text(at, Align2::LEFT_CENTER, text, font, Look::on(label.back));
+        }
     }
 }
 
@@ -313,7 +322,7 @@ fn describe(stage: &Stage<'_>, part: &Part) -> String {
 }
 
 /// Its tag and whether it can be moved, where that is known.
-fn more(recording: &crate::window::model::Recording, block: &BlockRow) -> String {
+fn more(recording: &Recording, block: &BlockRow) -> String {
     let mut text = String::new();
     if block.tag > 0 {
         text += &format!("\ntag {}", recording.tag(block.tag));

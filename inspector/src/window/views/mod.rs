@@ -12,11 +12,13 @@ mod groups;
 mod heap_map;
 mod leaks;
 mod limits;
+mod links;
 mod rows;
 mod streams;
 mod table;
 mod timeline;
 mod whatif;
+mod work;
 
 use std::sync::Arc;
 
@@ -71,8 +73,8 @@ impl Panels {
     pub fn forget(&mut self) {
         self.heap = heap_map::HeapPanel::default();
         self.address.forget();
-        self.time = timeline::TimePanel::default();
-        self.streams = streams::StreamPanel::default();
+        self.time.forget();
+        self.streams.forget();
         self.flame.forget();
         self.tables.forget();
     }
@@ -111,7 +113,13 @@ pub fn show(view: View, ui: &mut Ui, stage: &mut Stage<'_>) {
 
 /// A line of figures or choices above a view; wraps in narrow windows.
 fn header(ui: &mut Ui, contents: impl FnOnce(&mut Ui)) {
-    ui.horizontal_wrapped(contents);
+    ui.horizontal_wrapped(|ui| {
+        // As high as a choice from the first piece on, so that all stand on one line.
+        let tall = ui.text_style_height(&egui::TextStyle::Button);
+        let tall = tall + 2.0 * ui.spacing().button_padding.y;
+        ui.spacing_mut().interact_size.y = ui.spacing().interact_size.y.max(tall);
+        contents(ui);
+    });
     ui.add_space(2.0);
 }
 
@@ -120,7 +128,10 @@ fn bytes(ui: &mut Ui, look: &Look, what: &str, bytes: u64) -> egui::Response {
     let text = format!("{what} {}", crate::units::bytes(bytes));
     let mut job = egui::text::LayoutJob::default();
     let font = egui::TextStyle::Body.resolve(ui.style());
-    let style = |color| egui::TextFormat::simple(font.clone(), color);
+    // On one line with plain labels, which stand in the middle of a row.
+    let valign = egui::Align::Center;
+    let style =
+        |color| egui::TextFormat { valign, ..egui::TextFormat::simple(font.clone(), color) };
     job.append(what, 0.0, style(look.faint));
     job.append(&crate::units::bytes(bytes), 5.0, style(look.ink));
     let shown = ui.add(egui::Label::new(job).sense(egui::Sense::hover()));

@@ -6,7 +6,7 @@ use egui::Ui;
 
 use super::groups::{Events, Grouped, Groups};
 use super::table::{Done, Head, Key, Rows, TableState, head};
-use super::{Stage, empty, header};
+use super::{Stage, empty, header, work};
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::model::{Moment, NEVER, PartState, Recording};
@@ -20,25 +20,27 @@ pub enum Kind {
     Sites,
     Events,
     Streams,
+    Pending,
+    Work,
 }
 
 /// How the tables are looked at, in the order of [`Kind`].
 #[derive(Default)]
 pub struct Tables {
-    states: [TableState; 5],
+    states: [TableState; 7],
     /// Whether blocks of the whole run are listed rather than those of the moment.
     whole_run: bool,
     /// The table used last: what Find and Copy act on.
     last: Option<Kind>,
     /// What the rows are, in the order of [`Kind`], and of which content.
-    kept: [Option<(u64, Kept)>; 5],
+    kept: [Option<(u64, Kept)>; 7],
 }
 
 /// What was gathered for a table.
 enum Kept {
     /// Nothing: the rows are the recording's own.
     Nothing,
-    /// Blocks.
+    /// Blocks, or work and waits.
     Blocks(Vec<u32>),
     /// Sites or streams.
     Groups(Groups),
@@ -74,7 +76,7 @@ impl Kind {
             Self::Segments => View::Segments,
             Self::Sites => View::Sites,
             Self::Events => View::Events,
-            Self::Streams => View::Streams,
+            Self::Streams | Self::Pending | Self::Work => View::Streams,
         }
     }
 
@@ -87,6 +89,12 @@ impl Kind {
                 let parts = moment.parts.iter().filter(|part| part.block != NEVER);
                 Kept::Blocks(parts.map(|part| part.block).collect())
             }
+            Self::Pending => {
+                let parts = moment.parts.iter();
+                let pending = parts.filter(|part| part.state == PartState::Pending);
+                Kept::Blocks(pending.map(|part| part.block).collect())
+            }
+            Self::Work => Kept::Blocks(work::in_order(recording)),
             Self::Sites => Kept::Groups(Groups::of(recording, moment, false)),
             Self::Streams => Kept::Groups(Groups::of(recording, moment, true)),
             Self::Segments | Self::Events => Kept::Nothing,
@@ -100,6 +108,10 @@ impl Kind {
         kept: &'a Kept,
     ) -> Box<dyn Rows + 'a> {
         match kept {
+            Kept::Blocks(blocks) if self == Self::Pending => {
+                Box::new(work::Pending { recording, blocks })
+            }
+            Kept::Blocks(order) if self == Self::Work => Box::new(work::Work { recording, order }),
             Kept::Blocks(blocks) => Box::new(Blocks { recording, blocks, at: moment.at }),
             Kept::Groups(groups) => Box::new(Grouped { recording, groups }),
             Kept::Nothing if self == Self::Segments => Box::new(Segments { recording, moment }),
@@ -115,7 +127,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, kind: Kind) {
     let whole_run = stage.document.panels.tables.whole_run;
     let name = kind.view().title();
     let content = match kind {
-        Kind::Events => Arc::as_ptr(&recording) as u64,
+        Kind::Events | Kind::Work => Arc::as_ptr(&recording) as u64,
         _ => (Arc::as_ptr(&moment) as u64) << 1 | u64::from(whole_run),
     };
     let kept = stage.document.panels.tables.kept[kind as usize].take();
@@ -173,6 +185,11 @@ const fn nothing(kind: Kind) -> &'static str {
         Kind::Segments => "No segment exists at this moment. Press 1 to go to the peak.",
         Kind::Sites | Kind::Streams => "Nothing is live at this moment. Press 1 to go to the peak.",
         Kind::Events => "The file has no history, only one moment.",
+        Kind::Pending => "No freed block is in use at this moment.",
+        Kind::Work => {
+            "Only traces of Terrane tell of work, and this one has none: a program submits it \
+             with Allocator::submit, dispatch, copy, read or write."
+        }
     }
 }
 
@@ -189,7 +206,9 @@ fn take(stage: &mut Stage<'_>, kind: Kind, done: Done) {
             let again = document.sight.selected == Some(selected);
             document.sight.selected = (!again).then_some(selected);
         }
-        Done::Hovered(Selected::Block(block)) if kind == Kind::Allocations => {
+        Done::Hovered(Selected::Block(block))
+            if matches!(kind, Kind::Allocations | Kind::Pending) =>
+        {
             document.hover_next = Some(block);
         }
         Done::Hovered(_) => {}

@@ -1,17 +1,18 @@
-//! One lane for each stream: what it holds, and what it has freed that others still use.
+//! One lane for each stream: what it holds, its work, and what it has freed that work still uses.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use egui::{Align2, FontId, Painter, Rect, Shape, Stroke, Ui, pos2};
+use egui::{Align2, FontId, Painter, Rect, Stroke, Ui, pos2};
 
 use super::canvas::Canvas;
+use super::links::{self, Awaited, Lanes, STRIP};
 use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
 use super::{Stage, empty, header, legend, rows};
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::layout::{Axis, Span, TimeScale};
-use crate::window::model::{EventOp, Recording, WaitRow};
+use crate::window::model::{EventOp, Moment, NEVER, Recording, WorkRow};
 use crate::window::paint::{Cell, Cells, Look, Pattern};
 use crate::window::view::View;
 
@@ -19,56 +20,116 @@ use crate::window::view::View;
 #[derive(Default)]
 pub struct StreamPanel {
     lanes: Option<(Key, Vec<Lane>)>,
-    as_table: bool,
+    awaited: Option<(*const Moment, Vec<Awaited>)>,
+    shown: Shown,
+}
+
+impl StreamPanel {
+    /// Drops what was worked out.
+    pub fn forget(&mut self) {
+        (self.lanes, self.awaited) = (None, None);
+    }
+}
+
+/// As what streams are shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Shown {
+    #[default]
+    Lanes,
+    Streams,
+    Pending,
+    Work,
 }
 
 type Key = (*const Recording, Axis, Option<[u64; 2]>, usize);
 
-/// Bytes of a stream in each column: live, and pending.
-struct Lane {
-    stream: u32,
+/// A stream over the time that is shown.
+pub struct Lane {
+    /// Its number.
+    pub stream: u32,
     blocks: u64,
     most: u64,
-    columns: Vec<(u64, u64)>,
+    /// Live and pending bytes in each column.
+    pub columns: Vec<(u64, u64)>,
+    /// Pieces of work in the whole run.
+    pub works: u64,
+    /// Where work is under way, as shares of the width.
+    under_way: Vec<[f32; 2]>,
+    /// Where work was submitted, as shares of the width; as many as can be told apart.
+    submitted: Vec<f32>,
 }
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let recording = Arc::clone(&stage.document.recording);
-    if recording.blocks.is_empty() {
-        empty(ui, "No streams", "The file has no block on any stream.");
+    if recording.blocks.is_empty() && recording.work.is_empty() {
+        empty(ui, "No streams", "The file has no block on any stream, and no work.");
         return;
     }
     header(ui, |ui| {
-        let panel = &mut stage.document.panels.streams;
-        ui.selectable_value(&mut panel.as_table, false, "lanes");
-        ui.selectable_value(&mut panel.as_table, true, "table");
+        let shown = &mut stage.document.panels.streams.shown;
+        for (value, text, tip) in [
+            (Shown::Lanes, "lanes", "bytes, work and waits over time"),
+            (Shown::Streams, "table", "the streams and what each holds"),
+            (Shown::Pending, "pending", "freed blocks that work still uses, and which"),
+            (Shown::Work, "work and waits", "all work that was submitted, and all waits"),
+        ] {
+            ui.selectable_value(shown, value, text).on_hover_text(tip);
+        }
         axis_choice(ui, stage);
     });
-    if stage.document.panels.streams.as_table || recording.events.is_empty() {
-        rows::show(ui, stage, rows::Kind::Streams);
-        return;
+    match stage.document.panels.streams.shown {
+        Shown::Pending => rows::show(ui, stage, rows::Kind::Pending),
+        Shown::Work => rows::show(ui, stage, rows::Kind::Work),
+        Shown::Streams => rows::show(ui, stage, rows::Kind::Streams),
+        Shown::Lanes if recording.events.is_empty() => {
+            rows::show(ui, stage, rows::Kind::Streams);
+        }
+        Shown::Lanes => {
+            keys(ui, stage, &recording);
+            lanes(ui, stage, &recording);
+        }
     }
+}
+
+fn keys(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording) {
     let look = stage.look;
-    let pending = "pending: freed, other streams still use it".to_owned();
-    let mut keys = vec![
-        ((look.active, look.active), Pattern::Solid, "live".to_owned()),
-        (look.pending, Pattern::Stripes, pending),
-    ];
+    let solid = |color, text: &str| ((color, color), Pattern::Solid, text.to_owned());
+    let pending = "pending: freed, work still uses it".to_owned();
+    let mut keys = vec![solid(look.active, "live"), (look.pending, Pattern::Stripes, pending)];
+    if !recording.work.is_empty() {
+        keys.push(solid(look.requested, "work, from its submission until it was known done"));
+    }
     if !recording.waits.is_empty() {
-        let text = "arrow: a request waits for the stream that it comes from".to_owned();
-        keys.push(((look.select, look.select), Pattern::Solid, text));
+        keys.push(solid(look.select, "arrow: waits for the stream that it comes from"));
+    }
+    if !recording.pending.is_empty() {
+        let text = "dots: from blocks pending now to the work they wait for";
+        keys.push(((look.paper, look.pending.1), Pattern::Dots, text.to_owned()));
     }
     legend(ui, stage, &keys);
-    lanes(ui, stage, &recording);
+}
+
+/// What is drawn, for those who do not see it.
+fn name(stage: &Stage<'_>, recording: &Recording) -> String {
+    let panel = &stage.document.panels.streams;
+    let lanes = panel.lanes.as_ref().map_or(0, |(_, lanes)| lanes.len());
+    let mut name = format!("Lanes of {lanes} streams over time");
+    let counts = [
+        (recording.work.len(), "piece of work", "pieces of work"),
+        (recording.waits.len(), "wait", "waits"),
+    ];
+    for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+        name += &format!(", {}", crate::text::counted(count as u64, one, many));
+    }
+    for one in panel.awaited.iter().flat_map(|(_, awaited)| awaited).take(4) {
+        name += &format!("; {}: {}", recording.stream(one.stream), one.text(recording));
+    }
+    name
 }
 
 fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
-    let used = stage.document.panels.streams.lanes.as_ref().map_or(0, |(_, lanes)| lanes.len());
-    let waits = match recording.waits.len() as u64 {
-        0 => String::new(),
-        waits => format!(", {}", crate::text::counted(waits, "wait", "waits")),
-    };
-    let name = format!("Lanes of {used} streams over time{waits}");
+    prepare_awaited(stage, recording);
+    let name = name(stage, recording);
     let canvas = Canvas::new(ui, stage, View::Streams, &name);
     move_span(stage, &canvas);
     let area = Rect::from_min_max(
@@ -84,87 +145,59 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     let key = (Arc::as_ptr(recording), sight.axis, span, columns);
     let panel = &mut stage.document.panels.streams;
     if panel.lanes.as_ref().is_none_or(|(known, _)| *known != key) {
-        panel.lanes = Some((key, work_out(recording, &scale.edges(columns))));
+        let mut lanes = work_out(recording, &scale.edges(columns));
+        work_in(&mut lanes, recording, &scale);
+        panel.lanes = Some((key, lanes));
     }
     time_axis(&painter, &stage.look, &scale, area);
-    let Some((key, lanes)) = panel.lanes.take() else { return };
-    let height = (area.height() / lanes.len().max(1) as f32).min(230.0);
+    let Some((key, made)) = panel.lanes.take() else { return };
+    let awaited = panel.awaited.take();
+    let height = (area.height() / made.len().max(1) as f32).min(230.0);
+    let lanes = Lanes { lanes: &made, area, height };
     let mut cells = Vec::new();
-    for (number, lane) in lanes.iter().enumerate() {
-        let top = area.top() + height * number as f32;
-        let room = Rect::from_min_max(
-            pos2(area.left(), top + height.min(16.0)),
-            pos2(area.right(), top + height - 3.0),
-        );
-        fill(&mut cells, &stage.look, lane, room);
+    for (number, lane) in made.iter().enumerate() {
+        fill(&mut cells, &stage.look, lane, (lanes.band(number), lanes.strip(number)));
     }
-    stage.surface.draw(&painter.with_clip_rect(area), 40, &Cells::new(cells));
-    arrows(&painter.with_clip_rect(area), stage, &scale, &lanes, (area, height));
-    for (number, lane) in lanes.iter().enumerate() {
-        let top = area.top() + height * number as f32;
-        let band =
-            Rect::from_min_max(pos2(canvas.rect.left(), top), pos2(area.right(), top + height));
-        words(&painter, stage, recording, lane, band);
+    let clipped = painter.with_clip_rect(area);
+    stage.surface.draw(&clipped, 40, &Cells::new(cells));
+    links::arrows(&painter, stage, &scale, lanes);
+    let of_moment = awaited.as_ref().map_or(&[][..], |(_, awaited)| awaited);
+    links::awaited(&clipped, stage, &scale, lanes, of_moment);
+    for (number, lane) in made.iter().enumerate() {
+        let band = lanes.band(number).with_min_x(canvas.rect.left());
+        words(&painter, stage, lane, (band, of_moment));
         let hit = canvas.response.interact_pointer_pos().is_some_and(|at| band.contains(at));
         if hit && canvas.response.clicked() {
             stage.document.sight.selected = Some(Selected::Stream(lane.stream));
         }
     }
-    tip(stage, &canvas, &scale, &lanes, (area, height));
-    stage.document.panels.streams.lanes = Some((key, lanes));
+    links::tip(stage, &canvas, &scale, lanes);
+    stage.document.panels.streams.lanes = Some((key, made));
+    stage.document.panels.streams.awaited = awaited;
     now(ui, stage, &canvas, &scale, area);
 }
 
-/// Arrows between the same two lanes are at least so many points apart.
-const APART: f32 = 9.0;
-
-/// An arrow from the lane that is waited for to the one that waits.
-fn arrows(
-    painter: &Painter,
-    stage: &Stage<'_>,
-    scale: &TimeScale<'_>,
-    lanes: &[Lane],
-    (area, height): (Rect, f32),
-) {
-    let waits = &scale.recording.waits;
-    let (from, to) = (scale.moment_at(area.left()), scale.moment_at(area.right()));
-    let first = waits.partition_point(|wait| wait.at < from);
-    let after = waits.partition_point(|wait| wait.at <= to);
-    let place = |stream: u32| lanes.iter().position(|lane| lane.stream == stream);
-    let middle = |lane: usize| area.top() + height * (lane as f32 + 0.5);
-    let ink = stage.look.select;
-    let line = Stroke::new(1.0, ink.gamma_multiply(0.6));
-    let (mut last, mut drawn) = (HashMap::new(), 0);
-    for wait in &waits[first..after] {
-        let (Some(behind), Some(waiting)) = (place(wait.behind), place(wait.stream)) else {
-            continue;
-        };
-        let x = scale.x_of(wait.at);
-        if last.get(&(behind, waiting)).is_some_and(|before| x - before < APART) {
-            continue;
-        }
-        last.insert((behind, waiting), x);
-        drawn += 1;
-        let back = if waiting > behind { -1.0 } else { 1.0 };
-        painter.line_segment([pos2(x, middle(behind)), pos2(x, middle(waiting))], line);
-        painter.circle_filled(pos2(x, middle(behind)), 1.8, ink);
-        let tip = pos2(x, middle(waiting));
-        let wing = |side: f32| tip + egui::vec2(3.5 * side, 6.0 * back);
-        painter.add(Shape::convex_polygon(vec![tip, wing(-1.0), wing(1.0)], ink, Stroke::NONE));
-    }
-    if drawn < after - first {
-        let (drawn, all) = (units::count(drawn as u64), units::count((after - first) as u64));
-        let text = format!("{drawn} of {all} waits are drawn; zoom in");
-        let at = pos2(area.right() - 6.0, area.top() + 3.0);
-        let font = FontId::proportional(10.5);
-        painter.text(at, Align2::RIGHT_TOP, text, font, stage.look.faint);
+/// What the pending blocks of the moment wait for.
+fn prepare_awaited(stage: &mut Stage<'_>, recording: &Recording) {
+    let moment = Arc::clone(&stage.document.moment);
+    let panel = &mut stage.document.panels.streams;
+    let key = Arc::as_ptr(&moment);
+    if panel.awaited.as_ref().is_none_or(|(known, _)| *known != key) {
+        let is_told = !recording.pending.is_empty();
+        let found = if is_told { Awaited::at(recording, &moment) } else { Vec::new() };
+        panel.awaited = Some((key, found));
     }
 }
 
-fn fill(cells: &mut Vec<Cell>, look: &Look, lane: &Lane, room: Rect) {
+fn fill(cells: &mut Vec<Cell>, look: &Look, lane: &Lane, (band, strip): (Rect, Rect)) {
+    let room = Rect::from_min_max(
+        pos2(band.left(), band.top() + band.height().min(16.0)),
+        pos2(band.right(), if lane.works > 0 { strip.top() - 3.0 } else { band.bottom() - 3.0 }),
+    );
     let width = room.width() / lane.columns.len().max(1) as f32;
+    let tall = room.height().max(0.0);
     let y = |bytes: u64| {
-        room.bottom() - (room.height() * (bytes as f64 / lane.most.max(1) as f64) as f32).round()
+        room.bottom() - (tall * (bytes as f64 / lane.most.max(1) as f64) as f32).round()
     };
     for (column, (live, pending)) in lane.columns.iter().enumerate() {
         let (left, right) =
@@ -178,31 +211,86 @@ fn fill(cells: &mut Vec<Cell>, look: &Look, lane: &Lane, room: Rect) {
             cells.push(Cell::new(bar(y(*live), high), look.pending, Pattern::Stripes));
         }
     }
+    let x = |share: f32| strip.left() + strip.width() * share;
+    for [from, to] in &lane.under_way {
+        let rect =
+            Rect::from_x_y_ranges(x(*from)..=x(*to), strip.top() + 1.5..=strip.bottom() - 1.5);
+        cells.push(Cell::solid(rect, look.requested));
+    }
+    for at in &lane.submitted {
+        let rect = Rect::from_x_y_ranges(x(*at)..=x(*at) + 1.5, strip.y_range());
+        cells.push(Cell::solid(rect, look.ink));
+    }
 }
 
-fn words(painter: &Painter, stage: &Stage<'_>, recording: &Recording, lane: &Lane, band: Rect) {
-    let look = stage.look;
+fn words(painter: &Painter, stage: &Stage<'_>, lane: &Lane, (band, awaited): (Rect, &[Awaited])) {
+    let (look, recording) = (stage.look, &stage.document.recording);
     painter.hline(band.x_range(), band.bottom(), Stroke::new(1.0, look.grid));
     let selected = stage.document.sight.selected == Some(Selected::Stream(lane.stream));
     let color = if selected { look.select } else { look.ink };
-    let text = format!(
+    let mut text = format!(
         "{}: {} blocks, at most {}",
         recording.stream(lane.stream),
         units::count(lane.blocks),
         units::bytes(lane.most)
     );
+    if lane.works > 0 {
+        text +=
+            &format!(", {}", crate::text::counted(lane.works, "piece of work", "pieces of work"));
+    }
+    for one in awaited.iter().filter(|one| one.stream == lane.stream) {
+        text += &format!("; {}", one.text(recording));
+    }
     let at = pos2(band.left() + 6.0, band.top() + 1.0);
     let font = FontId::proportional(11.5);
-    let shape = painter.layout_no_wrap(text, font, color);
+    let mut job = egui::text::LayoutJob::simple_singleline(text, font, color);
+    job.wrap = egui::text::TextWrapping::truncate_at_width(band.right() - at.x - 4.0);
+    let shape = painter.layout_job(job);
     let back = Rect::from_min_size(at, shape.size()).expand2(egui::vec2(3.0, 0.0));
     painter.rect_filled(back, 2.0, look.paper.gamma_multiply(0.9));
     painter.galley(at, shape, color);
     if band.height() > 60.0 {
-        let most = units::bytes(lane.most);
-        let at = pos2(band.left() + LEFT - 6.0, band.top() + 22.0);
-        painter.text(at, Align2::RIGHT_CENTER, most, FontId::proportional(10.5), look.faint);
-        let zero = pos2(band.left() + LEFT - 6.0, band.bottom() - 7.0);
-        painter.text(zero, Align2::RIGHT_CENTER, "0 B", FontId::proportional(10.5), look.faint);
+        let left = band.left() + LEFT - 6.0;
+        let small = FontId::proportional(10.5);
+        let label = |y: f32, text: &str| {
+            painter.text(pos2(left, y), Align2::RIGHT_CENTER, text, small.clone(), look.faint);
+        };
+        let zero = if lane.works > 0 { 17.0 + STRIP / 2.0 } else { 7.0 };
+        if lane.most > 0 {
+            label(band.top() + 22.0, &units::bytes(lane.most));
+            label(band.bottom() - zero, "0 B");
+        }
+        if lane.works > 0 {
+            label(band.bottom() - 3.0 - STRIP / 2.0, "work");
+        }
+    }
+}
+
+/// Strokes of work are at least so many points apart.
+const STROKES_APART: f32 = 3.0;
+
+/// Adds where work is under way and where it was submitted.
+fn work_in(lanes: &mut [Lane], recording: &Recording, scale: &TimeScale<'_>) {
+    let width = scale.x.span().max(1.0);
+    let share = |moment: u32| (scale.x_of(moment) - scale.x.min) / width;
+    let point = 1.0 / width;
+    for WorkRow { at, done, stream, .. } in &recording.work {
+        let Some(lane) = lanes.iter_mut().find(|lane| lane.stream == *stream) else { continue };
+        lane.works += 1;
+        let from = share(*at);
+        let to = if *done == NEVER { 1.0 } else { share(*done) };
+        if from > 1.0 || to < 0.0 {
+            continue;
+        }
+        let (shown, to) = (from.max(0.0), to.clamp(0.0, 1.0).max(from + point));
+        match lane.under_way.last_mut() {
+            Some(last) if shown <= last[1] + 0.5 * point => last[1] = last[1].max(to),
+            _ => lane.under_way.push([shown, to]),
+        }
+        let before = lane.submitted.last().copied().unwrap_or(f32::MIN);
+        if from >= 0.0 && from - before >= STROKES_APART * point {
+            lane.submitted.push(from);
+        }
     }
 }
 
@@ -215,6 +303,9 @@ fn work_out(recording: &Recording, edges: &[u32]) -> Vec<Lane> {
         blocks: 0,
         most: 0,
         columns: vec![(0, 0); columns],
+        works: 0,
+        under_way: Vec::new(),
+        submitted: Vec::new(),
     };
     let mut lanes: Vec<Lane> = (0..streams).map(lane).collect();
     let mut now = vec![(0_u64, 0_u64); streams];
@@ -254,8 +345,9 @@ fn work_out(recording: &Recording, edges: &[u32]) -> Vec<Lane> {
             }
         }
     }
-    let awaited = |stream: u32| recording.waits.iter().any(|wait| wait.behind == stream);
-    lanes.retain(|lane| lane.blocks > 0 || awaited(lane.stream));
+    let waits = recording.waits.iter().map(|wait| wait.behind);
+    let works: HashSet<u32> = recording.work.iter().map(|work| work.stream).chain(waits).collect();
+    lanes.retain(|lane| lane.blocks > 0 || works.contains(&lane.stream));
     lanes.truncate(64);
     lanes
 }
@@ -264,44 +356,4 @@ fn completes_next(recording: &Recording, index: usize) -> bool {
     let block = recording.events[index].block;
     let next = recording.events.get(index + 1);
     next.is_some_and(|next| next.block == block && next.op == EventOp::Done)
-}
-
-fn tip(
-    stage: &Stage<'_>,
-    canvas: &Canvas,
-    scale: &TimeScale<'_>,
-    lanes: &[Lane],
-    (area, height): (Rect, f32),
-) {
-    let Some(at) = canvas.response.hover_pos().filter(|at| area.contains(*at)) else { return };
-    let Some(lane) = lanes.get(((at.y - area.top()) / height) as usize) else { return };
-    let column = ((at.x - area.left()) / area.width() * lane.columns.len() as f32) as usize;
-    let Some((live, pending)) = lane.columns.get(column) else { return };
-    let recording = &stage.document.recording;
-    let moment = scale.moment_at(at.x);
-    let near = |wait: &&WaitRow| {
-        let ends = wait.stream == lane.stream || wait.behind == lane.stream;
-        ends && (scale.x_of(wait.at) - at.x).abs() < 4.0
-    };
-    let waits: Vec<String> = recording
-        .waits
-        .iter()
-        .filter(near)
-        .take(3)
-        .map(|wait| {
-            let (who, behind) = (recording.stream(wait.stream), recording.stream(wait.behind));
-            format!("\n{who} waits for {behind}")
-        })
-        .collect();
-    let text = format!(
-        "{}, {}\nlive {} ({} bytes)\npending {} ({} bytes){}",
-        recording.stream(lane.stream),
-        TimeScale::describe(recording, moment),
-        units::bytes(*live),
-        units::count(*live),
-        units::bytes(*pending),
-        units::count(*pending),
-        waits.concat()
-    );
-    canvas.response.clone().on_hover_text_at_pointer(text);
 }

@@ -21,6 +21,13 @@ pub struct TimePanel {
     by_site: bool,
 }
 
+impl TimePanel {
+    /// Drops what was worked out.
+    pub fn forget(&mut self) {
+        (self.columns, self.stacked) = (None, None);
+    }
+}
+
 type Key = (*const Recording, Axis, Option<[u64; 2]>, usize);
 
 /// Live bytes by site in each column.
@@ -94,6 +101,9 @@ fn keys(ui: &mut Ui, stage: &mut Stage<'_>) {
     if !stage.document.recording.failures.is_empty() {
         keys.push(solid(look.alarm, "failed requests"));
     }
+    if !stage.document.recording.gaps.is_empty() {
+        keys.push(solid(look.alarm, "×: events were lost"));
+    }
     legend(ui, stage, &keys);
 }
 
@@ -136,6 +146,18 @@ pub fn now(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, scale: &TimeScale<'_
             let tip = pos2(x, area.top() + 9.0);
             let corners = vec![tip + vec2(-4.5, -8.0), tip + vec2(4.5, -8.0), tip];
             painter.add(Shape::convex_polygon(corners, look.alarm, Stroke::NONE));
+        }
+    }
+    for gap in &document.recording.gaps {
+        let x = scale.x_of(gap.at);
+        if area.x_range().contains(x) {
+            let line = [pos2(x, area.top()), pos2(x, area.bottom())];
+            painter.extend(Shape::dashed_line(&line, Stroke::new(1.0, look.alarm), 3.0, 3.0));
+            let (corner, arm) = (pos2(x, area.top() - 3.0), 3.5);
+            for side in [-1.0, 1.0] {
+                let ends = [corner + vec2(-arm, -arm * side), corner + vec2(arm, arm * side)];
+                painter.line_segment(ends, Stroke::new(1.5, look.alarm));
+            }
         }
     }
     for mark in &document.marks {
@@ -315,6 +337,9 @@ fn tip(stage: &Stage<'_>, canvas: &Canvas, scale: &TimeScale<'_>, area: Rect) {
     let near = recording.failures.iter().filter(|f| (scale.x_of(f.at) - at.x).abs() < 5.0);
     for failure in near.take(3) {
         text += &format!("\nfailed: {} asked for", units::bytes(failure.bytes));
+    }
+    for gap in recording.gaps.iter().filter(|gap| (scale.x_of(gap.at) - at.x).abs() < 5.0).take(3) {
+        text += &format!("\n{} events were lost here", units::count(gap.lost));
     }
     canvas.response.clone().on_hover_text_at_pointer(text);
 }
