@@ -9,6 +9,7 @@ use egui_tiles::{Container, Tile};
 use super::app::{Inspector, Notice};
 use super::attach::Picker;
 use super::commands::Command;
+use super::document::Document;
 use super::layout::Axis;
 use super::run::Work;
 use super::settings::Theme;
@@ -46,7 +47,7 @@ impl Inspector {
             Command::CloseFile => self.close(),
             Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
             Command::Quit => ctx.send_viewport_cmd(egui::ViewportCommand::Close),
-            Command::CopyAsLine => ctx.copy_text(self.as_command(ctx)),
+            Command::CopyAsLine => self.copy_as_line(ctx),
             Command::CopyTable | Command::CopyCsv => {
                 let csv = command == Command::CopyCsv;
                 if let Some(document) = self.document() {
@@ -174,6 +175,18 @@ impl Inspector {
             _ => self.dock = Arrangement::Overview.tree(),
         }
         self.dock.make_active(|_, tile| matches!(tile, Tile::Pane(pane) if *pane == view));
+    }
+
+    fn copy_as_line(&mut self, ctx: &Context) {
+        let is_in_a_file = |document: &Document| !document.recording.path.as_os_str().is_empty();
+        if self.documents.get(self.current).is_none_or(is_in_a_file) {
+            ctx.copy_text(self.as_command(ctx));
+            return;
+        }
+        self.warn(
+            "What a run shows is in no file, so no command draws it. Record the program with \
+             TERRANE_RECORD=run.terrane, and open that.",
+        );
     }
 
     /// The command line that draws the view in use.

@@ -15,6 +15,7 @@ use super::model::Recording;
 use super::overlays::Palette;
 use super::paint::{Look, Surface};
 use super::run::Run;
+use super::session::Kept;
 use super::settings::{Settings, Theme};
 use super::view::{Arrangement, View};
 use super::views::{self, Stage};
@@ -69,6 +70,10 @@ pub struct Inspector {
     pub(super) settings: Settings,
     settings_path: Option<PathBuf>,
     saved: Settings,
+    /// Files of the last time that are on their way.
+    pub(super) resuming: Vec<Kept>,
+    /// When settings were written last.
+    kept_at: f64,
     pub(super) dock: Tree<View>,
     /// One view alone, without bars: what headless pictures show.
     only: Option<View>,
@@ -98,6 +103,8 @@ impl Inspector {
             saved: settings.clone(),
             settings,
             settings_path: None,
+            resuming: Vec::new(),
+            kept_at: f64::MIN,
             dock,
             only: None,
             surface: Surface::new(format),
@@ -298,6 +305,7 @@ impl Inspector {
         match result {
             Ok(recording) => {
                 self.settings.opened(&recording.path);
+                let (opened, before) = (recording.path.clone(), self.current);
                 match first {
                     // Where the person looks by then is kept, but for the moment.
                     Some(document) => {
@@ -309,9 +317,11 @@ impl Inspector {
                     }
                     None => self.add(recording),
                 }
+                self.resume(&opened, before);
             }
-            Err(error) if error.cancelled => {}
+            Err(error) if error.cancelled => self.give_up(&error.path),
             Err(error) => {
+                self.give_up(&error.path);
                 let text =
                     format!("{} could not be opened. {}", error.path.display(), error.reason);
                 self.notices.push(Notice { text, is_error: true });
@@ -337,11 +347,24 @@ impl Inspector {
                 ctx.request_repaint();
             }
         }
-        self.save();
+        self.save(ctx, now);
     }
 
-    /// Writes the settings if they changed.
-    fn save(&mut self) {
+    /// Writes the settings if they changed; where only the sight of a file did, now and then.
+    fn save(&mut self, ctx: &Context, now: f64) {
+        if self.settings_path.is_none() {
+            return;
+        }
+        let due = self.kept_at + KEPT_EVERY - now;
+        if due <= 0.0 {
+            self.settings.session = self.session();
+        } else if self.session() != self.settings.session {
+            ctx.request_repaint_after(std::time::Duration::from_secs_f64(due));
+        }
+        self.write(now);
+    }
+
+    fn write(&mut self, now: f64) {
         let Some(path) = &self.settings_path else { return };
         if self.settings.dock.as_ref() != Some(&self.dock) {
             self.settings.dock = Some(self.dock.clone());
@@ -350,6 +373,7 @@ impl Inspector {
             return;
         }
         self.saved = self.settings.clone();
+        self.kept_at = now;
         if let Err(error) = self.settings.save(path) {
             let text = format!("Settings could not be kept in {}: {error}.", path.display());
             self.notices.push(Notice { text, is_error: true });
@@ -358,12 +382,21 @@ impl Inspector {
     }
 }
 
+/// Seconds between two times that the sight of a file is kept.
+const KEPT_EVERY: f64 = 2.0;
 /// Seconds that a whole run takes when it is played.
 const PLAYED_IN: f64 = 20.0;
 
 impl eframe::App for Inspector {
     fn clear_color(&self, visuals: &egui::Visuals) -> [f32; 4] {
         visuals.panel_fill.to_normalized_gamma_f32()
+    }
+
+    fn on_exit(&mut self) {
+        if self.settings_path.is_some() {
+            self.settings.session = self.session();
+        }
+        self.write(f64::MAX);
     }
 
     fn ui(&mut self, ui: &mut Ui, _frame: &mut eframe::Frame) {

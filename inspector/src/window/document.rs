@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::layout::{Axis, Camera, Coloring, Focus, Span};
 use super::model::{Moment, Recording};
 use super::views::Panels;
 
 /// What is selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Selected {
     /// A block.
     Block(u32),
@@ -22,7 +24,7 @@ pub enum Selected {
 }
 
 /// How a file is looked at; what Back and Forward go through.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sight {
     /// Events before the moment shown.
     pub at: u32,
@@ -80,6 +82,8 @@ pub struct Document {
     pub hover_next: Option<u32>,
     /// Whether time runs.
     pub playing: bool,
+    /// Bytes of its file when it was opened.
+    pub file_bytes: u64,
     /// What the views keep for themselves.
     pub panels: Panels,
     history: History,
@@ -97,7 +101,9 @@ impl Document {
         let sight =
             Sight { at, selected: None, coloring, camera: None, axis, span: None, addresses: None };
         let moment = Arc::new(Moment::of(&recording, at));
+        let file_bytes = std::fs::metadata(&recording.path).map_or(0, |meta| meta.len());
         Self {
+            file_bytes,
             recording,
             sight,
             moment,

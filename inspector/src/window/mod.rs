@@ -24,6 +24,7 @@ mod overlays;
 mod paint;
 mod run;
 mod running;
+mod session;
 mod settings;
 mod view;
 mod views;
@@ -80,6 +81,9 @@ pub fn open(files: Vec<PathBuf>) -> Result<()> {
         let mut inspector = Inspector::new(settings, format);
         inspector.keep_settings_at(path, note);
         paint::apply(&cc.egui_ctx);
+        if files.is_empty() {
+            inspector.resume_session(&cc.egui_ctx);
+        }
         for file in files {
             inspector.load(&cc.egui_ctx, file);
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{Axis, Coloring};
+use super::session::Kept;
 use super::view::View;
 
 /// Dark, light, or as the system says.
@@ -30,6 +31,9 @@ pub struct Settings {
     pub recent: Vec<PathBuf>,
     /// The dock as it was left.
     pub dock: Option<egui_tiles::Tree<View>>,
+    /// The files that are open.
+    #[serde(deserialize_with = "super::session::lenient")]
+    pub session: Vec<Kept>,
     /// Width and height of the window in points.
     pub window: Option<(f32, f32)>,
 }
@@ -44,6 +48,7 @@ impl Default for Settings {
             axis: Axis::Events,
             recent: Vec::new(),
             dock: None,
+            session: Vec::new(),
             window: None,
         }
     }

@@ -50,9 +50,9 @@ pub struct Planned {
     pub reachable: bool,
 }
 
-/// Plans for a heap: all its segments are taken for one pool, and every block for one that may
-/// move unless it is pending.
-pub fn plan_for(moment: &Moment, aim: Aim) -> Planned {
+/// Plans at most so many moves for a heap: all its segments are taken for one pool, and every block
+/// for one that may move unless it is pending.
+pub fn plan_for(moment: &Moment, aim: Aim, most: u64) -> Planned {
     let part = |part: &super::Part, start: u64| Part {
         offset: part.start - start,
         bytes: part.bytes,
@@ -68,7 +68,9 @@ pub fn plan_for(moment: &Moment, aim: Aim) -> Planned {
         SegmentView::new(number, space.bytes, taken.collect())
     };
     let view = PoolView { segments: (0..).zip(&moment.spaces).map(segment).collect() };
-    let made = plan(&view, aim.goal(), &Limits::NONE);
+    let mut limits = Limits::NONE;
+    limits.moves = most;
+    let made = plan(&view, aim.goal(), &limits);
     let start = |segment: usize| moment.spaces.get(segment).map_or(0, |space| space.start);
     let mut moves: Vec<Shift> = made
         .moves
@@ -133,9 +135,12 @@ mod tests {
         let recording = Recording::for_tests(blocks, vec![segment]);
         let moment = Moment::of(&recording, 0);
         assert_eq!(moment.largest_free, 4096);
-        let planned = plan_for(&moment, Aim::Room(16_384));
+        let planned = plan_for(&moment, Aim::Room(16_384), u64::MAX);
         assert!(planned.reachable && !planned.met && !planned.moves.is_empty());
         assert!(largest_hole_after(&moment, &planned.moves) >= 16_384);
-        assert!(!plan_for(&moment, Aim::Room(1 << 20)).reachable);
+        assert!(!plan_for(&moment, Aim::Room(1 << 20), u64::MAX).reachable);
+        let tidy = |most| plan_for(&moment, Aim::Tidy, most).moves.len();
+        assert!(tidy(u64::MAX) > 2, "{}", tidy(u64::MAX));
+        assert_eq!(tidy(2), 2, "a pass has a limit");
     }
 }

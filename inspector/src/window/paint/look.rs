@@ -64,8 +64,8 @@ impl Look {
         grid: rgb(0xdd_e0_e6),
         steps: all([0xf3_d4_6a, 0xa8_d2_8e, 0x5c_b8_a4, 0x34_8f_b2, 0x38_62_a0, 0x2d_34_70]),
         kinds: all([
-            0x00_72_b2, 0xe6_9f_00, 0x00_9e_73, 0xcc_79_a7, 0x56_b4_e9, 0xd5_5e_00, 0xb5_ac_2d,
-            0x9a_a1_ad,
+            0x00_72_b2, 0xe6_9f_00, 0x00_9e_73, 0xcc_79_a7, 0x56_b4_e9, 0xd5_5e_00, 0x4a_3f_2e,
+            0x62_68_70,
         ]),
         free: (rgb(0xf1_f2_f5), rgb(0xc6_cc_d6)),
         pending: (rgb(0xff_e2_be), rgb(0xd9_6a_14)),
@@ -197,6 +197,73 @@ mod tests {
             assert!(contrast(look.faint, look.paper) > 4.5, "{:?}", look.dark);
             for color in look.steps.iter().chain(&look.kinds) {
                 assert!(contrast(Look::on(*color), *color) > 3.0, "{color:?}");
+            }
+        }
+    }
+
+    /// A colour as people see it whose cones of one kind do not work: Machado, Oliveira and
+    /// Fernandes 2009, severity 1.
+    fn seen(color: Color32, matrix: [[f32; 3]; 3]) -> [f32; 3] {
+        let linear =
+            [color.r(), color.g(), color.b()].map(|part| (f32::from(part) / 255.0).powf(2.2));
+        matrix.map(|row| row.iter().zip(linear).map(|(a, b)| a * b).sum::<f32>().clamp(0.0, 1.0))
+    }
+
+    /// Lightness and the two opposed colours of CIELAB.
+    fn lab(rgb: [f32; 3]) -> [f32; 3] {
+        let rows = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]];
+        let xyz = rows.map(|row: [f32; 3]| row.iter().zip(rgb).map(|(a, b)| a * b).sum::<f32>());
+        let white = [0.9505, 1.0, 1.089];
+        let root = |at: usize| {
+            let part = xyz[at] / white[at];
+            if part > 0.008_856 { part.cbrt() } else { 7.787 * part + 16.0 / 116.0 }
+        };
+        let [x, y, z] = [root(0), root(1), root(2)];
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn kinds_and_steps_are_told_apart_with_any_kind_of_colour_vision() {
+        let visions = [
+            ("all", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+            (
+                "no red",
+                [
+                    [0.152_286, 1.052_583, -0.204_868],
+                    [0.114_503, 0.786_281, 0.099_216],
+                    [-0.003_882, -0.048_116, 1.051_998],
+                ],
+            ),
+            (
+                "no green",
+                [
+                    [0.367_322, 0.860_646, -0.227_968],
+                    [0.280_085, 0.672_501, 0.047_413],
+                    [-0.011_820, 0.042_940, 0.968_881],
+                ],
+            ),
+            (
+                "no blue",
+                [
+                    [1.255_528, -0.076_749, -0.178_779],
+                    [-0.078_411, 0.930_809, 0.147_602],
+                    [0.004_733, 0.691_367, 0.303_900],
+                ],
+            ),
+        ];
+        for look in [Look::LIGHT, Look::DARK] {
+            for (vision, matrix) in visions {
+                for colors in [&look.kinds[..], &look.steps[..]] {
+                    let seen: Vec<[f32; 3]> =
+                        colors.iter().map(|color| lab(seen(*color, matrix))).collect();
+                    for (at, a) in seen.iter().enumerate() {
+                        for (other, b) in seen.iter().enumerate().skip(at + 1) {
+                            let apart: f32 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
+                            let names = (vision, look.dark, colors[at], colors[other]);
+                            assert!(apart.sqrt() > 12.0, "{} apart: {names:?}", apart.sqrt());
+                        }
+                    }
+                }
             }
         }
     }

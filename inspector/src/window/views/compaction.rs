@@ -24,10 +24,13 @@ pub struct CompactionPanel {
     pass: Option<usize>,
     /// Plan here rather than show recorded moves; unless chosen, where none were recorded.
     planning: Option<bool>,
+    as_table: bool,
+    /// The most moves of a plan.
+    most: Option<u64>,
     aim: Option<Aim>,
     plan: Job<Planned>,
-    planned_for: Option<(*const Moment, Aim)>,
-    shown_for: Option<(*const Moment, Aim)>,
+    planned_for: Option<(*const Moment, Aim, u64)>,
+    shown_for: Option<(*const Moment, Aim, u64)>,
     /// The recorded pass of which moves are shown done.
     shown_pass: Option<usize>,
     /// Moves done; the fraction is the one under way.
@@ -59,6 +62,8 @@ impl CompactionPanel {
 
 type Key = (*const Recording, u32, [u32; 4], [u64; 3], bool, Coloring);
 
+/// Moves of a plan that is not limited.
+const MOVES_MOST: u64 = 100_000;
 /// Moves per second, unless chosen otherwise.
 const SPEED: f32 = 4.0;
 
@@ -79,6 +84,10 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     }
     let ranges = recording.move_ranges();
     let planning = source(ui, stage, ranges.len());
+    if !planning && stage.document.panels.compaction.as_table {
+        super::rows::show(ui, stage, super::rows::Kind::Moves);
+        return;
+    }
     let pass =
         if planning { planned(ui, stage) } else { Some(recorded(ui, stage, &recording, &ranges)) };
     let Some(pass) = pass else {
@@ -106,6 +115,9 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
         if ui.add_enabled(passes > 0, button).clicked() {
             panel.planning = Some(false);
         }
+        if !before {
+            ui.checkbox(&mut panel.as_table, "table").on_hover_text("all moves of the run");
+        }
         let tip = "what Terrane's planner would move in this heap";
         if ui.selectable_label(before, "plan here").on_hover_text(tip).clicked() {
             panel.planning = Some(true);
@@ -123,6 +135,15 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
                     }
                 });
             shown.response.accessible_name("goal");
+            let most = panel.most.get_or_insert(MOVES_MOST);
+            let words = |most: f64, _| match most as u64 {
+                MOVES_MOST => "no limit".to_owned(),
+                most => format!("at most {} moves", units::count(most)),
+            };
+            let field = egui::DragValue::new(most).range(1..=MOVES_MOST).custom_formatter(words);
+            let tip = "the limit of a pass: a plan with fewer moves goes less far";
+            let shown = ui.add(field).on_hover_text(tip);
+            shown.accessible_name("moves at most");
         }
         if panel.plans(passes) != before {
             panel.rewind();
@@ -143,12 +164,13 @@ fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
     let moment = Arc::clone(&stage.document.moment);
     let panel = &mut stage.document.panels.compaction;
     let aim = panel.aim.unwrap_or(Aim::Tidy);
-    let key = (Arc::as_ptr(&moment), aim);
+    let most = panel.most.unwrap_or(MOVES_MOST);
+    let key = (Arc::as_ptr(&moment), aim, most);
     if panel.planned_for != Some(key) && !panel.plan.is_running() {
         panel.planned_for = Some(key);
         panel.rewind();
         let heap = Arc::clone(&moment);
-        panel.plan = Job::start(ui.ctx(), move || plan_for(&heap, aim));
+        panel.plan = Job::start(ui.ctx(), move || plan_for(&heap, aim, most));
     }
     let plan = panel.plan.poll()?.clone();
     if panel.shown_for != Some(key) {

@@ -3,6 +3,7 @@
 mod address_time;
 mod budget;
 mod canvas;
+mod charts;
 mod compaction;
 mod details;
 mod diff;

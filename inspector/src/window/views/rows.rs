@@ -6,10 +6,10 @@ use egui::Ui;
 
 use super::groups::{Events, Grouped, Groups};
 use super::table::{Done, Head, Key, Rows, TableState, head};
-use super::{Stage, empty, header, work};
+use super::{Stage, charts, empty, header, work};
 use crate::units;
 use crate::window::document::Selected;
-use crate::window::model::{Moment, NEVER, PartState, Recording};
+use crate::window::model::{Column, Moment, NEVER, PartState, Recording};
 use crate::window::view::View;
 
 /// Which table.
@@ -22,18 +22,23 @@ pub enum Kind {
     Streams,
     Pending,
     Work,
+    Moves,
+    Course,
 }
+
+/// How many tables there are.
+const KINDS: usize = 9;
 
 /// How the tables are looked at, in the order of [`Kind`].
 #[derive(Default)]
 pub struct Tables {
-    states: [TableState; 7],
+    states: [TableState; KINDS],
     /// Whether blocks of the whole run are listed rather than those of the moment.
     whole_run: bool,
     /// The table used last: what Find and Copy act on.
     last: Option<Kind>,
     /// What the rows are, in the order of [`Kind`], and of which content.
-    kept: [Option<(u64, Kept)>; 7],
+    kept: [Option<(u64, Kept)>; KINDS],
 }
 
 /// What was gathered for a table.
@@ -44,6 +49,8 @@ enum Kept {
     Blocks(Vec<u32>),
     /// Sites or streams.
     Groups(Groups),
+    /// Parts of a run.
+    Parts(Vec<Column>),
 }
 
 impl Tables {
@@ -77,6 +84,8 @@ impl Kind {
             Self::Sites => View::Sites,
             Self::Events => View::Events,
             Self::Streams | Self::Pending | Self::Work => View::Streams,
+            Self::Moves => View::Compaction,
+            Self::Course => View::Timeline,
         }
     }
 
@@ -97,7 +106,8 @@ impl Kind {
             Self::Work => Kept::Blocks(work::in_order(recording)),
             Self::Sites => Kept::Groups(Groups::of(recording, moment, false)),
             Self::Streams => Kept::Groups(Groups::of(recording, moment, true)),
-            Self::Segments | Self::Events => Kept::Nothing,
+            Self::Course => Kept::Parts(charts::course(recording)),
+            Self::Segments | Self::Events | Self::Moves => Kept::Nothing,
         }
     }
 
@@ -114,6 +124,8 @@ impl Kind {
             Kept::Blocks(order) if self == Self::Work => Box::new(work::Work { recording, order }),
             Kept::Blocks(blocks) => Box::new(Blocks { recording, blocks, at: moment.at }),
             Kept::Groups(groups) => Box::new(Grouped { recording, groups }),
+            Kept::Parts(columns) => Box::new(charts::Course { recording, columns }),
+            Kept::Nothing if self == Self::Moves => Box::new(charts::Moves { recording }),
             Kept::Nothing if self == Self::Segments => Box::new(Segments { recording, moment }),
             Kept::Nothing => Box::new(Events { recording }),
         }
@@ -127,7 +139,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, kind: Kind) {
     let whole_run = stage.document.panels.tables.whole_run;
     let name = kind.view().title();
     let content = match kind {
-        Kind::Events | Kind::Work => Arc::as_ptr(&recording) as u64,
+        Kind::Events | Kind::Work | Kind::Moves | Kind::Course => Arc::as_ptr(&recording) as u64,
         _ => (Arc::as_ptr(&moment) as u64) << 1 | u64::from(whole_run),
     };
     let kept = stage.document.panels.tables.kept[kind as usize].take();
@@ -185,6 +197,8 @@ const fn nothing(kind: Kind) -> &'static str {
         Kind::Segments => "No segment exists at this moment. Press 1 to go to the peak.",
         Kind::Sites | Kind::Streams => "Nothing is live at this moment. Press 1 to go to the peak.",
         Kind::Events => "The file has no history, only one moment.",
+        Kind::Moves => "No live block was moved in this recording.",
+        Kind::Course => "The file has no history, only one moment.",
         Kind::Pending => "No freed block is in use at this moment.",
         Kind::Work => {
             "Only traces of Terrane tell of work, and this one has none: a program submits it \
@@ -202,6 +216,7 @@ fn take(stage: &mut Stage<'_>, kind: Kind, done: Done) {
             let block = document.recording.events.get(event as usize).map(|event| event.block);
             document.sight.selected = block.map(Selected::Block);
         }
+        Done::Selected(Selected::Block(moment)) if kind == Kind::Course => document.go(moment),
         Done::Selected(selected) => {
             let again = document.sight.selected == Some(selected);
             document.sight.selected = (!again).then_some(selected);

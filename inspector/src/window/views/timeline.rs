@@ -19,6 +19,7 @@ pub struct TimePanel {
     columns: Option<(Key, Vec<Column>)>,
     stacked: Option<(Key, Stacked)>,
     by_site: bool,
+    as_table: bool,
 }
 
 impl TimePanel {
@@ -59,7 +60,13 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         axis_choice(ui, stage);
         let by_site = &mut stage.document.panels.time.by_site;
         ui.checkbox(by_site, "by site").on_hover_text("stack the live bytes by who asked for them");
+        let as_table = &mut stage.document.panels.time.as_table;
+        ui.checkbox(as_table, "table").on_hover_text("the figures, in equal parts of the run");
     });
+    if stage.document.panels.time.as_table {
+        super::rows::show(ui, stage, super::rows::Kind::Course);
+        return;
+    }
     let name = format!(
         "Timeline: {} events, peak active {} at event {}",
         units::count(recording.events.len() as u64),
