@@ -277,8 +277,7 @@ impl Inspector {
             match load.poll() {
                 Some(Came::Whole(result)) => self.opened(result, load.document),
                 Some(Came::First(recording)) => {
-                    self.add(recording);
-                    load.document = Some(self.current);
+                    load.document = Some(self.first_picture(recording, load.document));
                     self.loads.push(load);
                 }
                 None => self.loads.push(load),
@@ -297,6 +296,24 @@ impl Inspector {
             }
         }
         self.follow_runs();
+    }
+
+    /// Shows a moment of a file that is being read, in place of an earlier one. Gives its place
+    /// among the documents.
+    fn first_picture(&mut self, recording: Recording, earlier: Option<usize>) -> usize {
+        let shown = earlier.filter(|at| {
+            self.documents.get(*at).is_some_and(|shown| shown.recording.path == recording.path)
+        });
+        match shown {
+            Some(at) => {
+                self.documents[at].replace(Arc::new(recording));
+                at
+            }
+            None => {
+                self.add(recording);
+                self.current
+            }
+        }
     }
 
     /// Shows a file that was read, in place of its first picture if there is one.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use terrane_trace::recording::{open_end, open_recording};
+use terrane_trace::recording::{open_end, open_recording_early};
 
 use super::model::{Recording, build};
 
@@ -72,7 +72,7 @@ pub struct Load {
 
 /// What comes of a file that is opened.
 pub enum Came {
-    /// Its end as one moment, to look at while the history is read.
+    /// One moment of it, to look at while the history is read: the end, then the peak.
     First(Recording),
     /// All of it.
     Whole(Result<Recording, OpenError>),
@@ -89,12 +89,14 @@ impl Load {
         let (seen, file) = (Arc::clone(&progress), path.clone());
         std::thread::spawn(move || {
             // Nobody may be waiting any more.
-            if let Some(first) = first(&file) {
-                let _ = sender.send(Came::First(first));
+            let tell = |came| {
+                let _ = sender.send(came);
                 done();
+            };
+            if let Some(first) = first(&file) {
+                tell(Came::First(first));
             }
-            let _ = sender.send(Came::Whole(open(&file, &seen)));
-            done();
+            tell(Came::Whole(open_early(&file, &seen, &mut |early| tell(Came::First(early)))));
         });
         Self { path, progress, result, document: None }
     }
@@ -128,14 +130,27 @@ fn first(path: &Path) -> Option<Recording> {
 /// # Errors
 /// [`OpenError`] with what is wrong, where, and what to do.
 pub fn open(path: &Path, progress: &Progress) -> Result<Recording, OpenError> {
-    read_any(path, progress).map_err(|reason| OpenError {
+    open_early(path, progress, &mut |_| {})
+}
+
+/// [`open`] that tells of what can be looked at before all is there.
+fn open_early(
+    path: &Path,
+    progress: &Progress,
+    tell: &mut dyn FnMut(Recording),
+) -> Result<Recording, OpenError> {
+    read_any(path, progress, tell).map_err(|reason| OpenError {
         path: path.to_owned(),
         cancelled: progress.stopped(),
         reason: if progress.stopped() { "stopped".to_owned() } else { reason },
     })
 }
 
-fn read_any(path: &Path, progress: &Progress) -> Result<Recording, String> {
+fn read_any(
+    path: &Path,
+    progress: &Progress,
+    tell: &mut dyn FnMut(Recording),
+) -> Result<Recording, String> {
     let meta = std::fs::metadata(path)
         .map_err(|error| format!("{error}; check the path and its permissions"))?;
     if meta.is_dir() {
@@ -146,7 +161,9 @@ fn read_any(path: &Path, progress: &Progress) -> Result<Recording, String> {
         progress.bytes.store(bytes, Ordering::Relaxed);
         if progress.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let read = open_recording(path, &mut seen).map_err(|error| error.to_string())?;
+    let mut early = |read| tell(build(read, path, |_| {}));
+    let read = open_recording_early(path, &mut seen, &mut early);
+    let read = read.map_err(|error| error.to_string())?;
     progress.stage.store(PLACING, Ordering::Relaxed);
     if progress.stopped() {
         return Err("stopped".to_owned());

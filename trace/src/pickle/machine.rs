@@ -13,6 +13,10 @@ pub(crate) trait Fold {
     /// Sees the pairs of a dictionary, flat. Returns the kind and index of the record that
     /// replaces it, or `None` to keep it.
     fn dict(&mut self, arena: &Arena, pairs: &[Value]) -> Option<(u8, u32)>;
+
+    /// Sees now and then what of the outermost dictionary has been read: keys and values, flat, of
+    /// which the last value may be on its way.
+    fn glance(&mut self, _arena: &Arena, _pairs: &[Value]) {}
 }
 
 /// What a pickle contained.
@@ -59,6 +63,7 @@ pub(crate) fn read<R: Read>(
             if progress(machine.opcode_offset).is_break() {
                 return Err(machine.error(PickleReason::Cancelled));
             }
+            machine.show();
         }
     }
     let root = machine.pop("STOP")?;
@@ -90,6 +95,17 @@ const STRING_BYTES: usize = 72;
 pub(super) const VALUE_BYTES: u64 = size_of::<Value>() as u64;
 
 impl<R: Read> Machine<'_, R> {
+    /// Shows what there is of the outermost dictionary.
+    fn show(&mut self) {
+        let Some(&first) = self.marks.first() else { return };
+        let is_dict = first
+            .checked_sub(1)
+            .is_some_and(|at| matches!(self.stack.get(at), Some(Value::Dict(_))) && at == 0);
+        if is_dict && let Some(pairs) = self.stack.get(first..) {
+            self.fold.glance(&self.arena, pairs);
+        }
+    }
+
     fn start(&mut self) -> Result<(), PickleError> {
         match self.source.next()? {
             None => Err(self.error(PickleReason::Empty)),

@@ -115,7 +115,7 @@ impl Strings {
 }
 
 /// All containers of a pickle.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Arena {
     pub strings: Strings,
     /// Lists and tuples.

@@ -19,8 +19,8 @@ pub use select::{Point, Selection};
 use crate::file::{Meta, TraceFile};
 use crate::import::{Dump, DumpError, DumpSource, open_dump, open_rmm, read_dump, read_rmm};
 use crate::snapshot::{
-    History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot, read_json_snapshot,
-    read_snapshot,
+    Early, History, ReadOptions, Snapshot, open_json_snapshot, open_snapshot, open_snapshot_early,
+    read_json_snapshot, read_snapshot,
 };
 use crate::{Limits, Reason, open_csv, read_csv};
 use serde::Serialize;
@@ -133,6 +133,33 @@ pub fn open_end(path: &Path) -> Result<Option<Recording>, OpenError> {
         Looks::Own => own::end(path).map(Some),
         _ => Ok(None),
     }
+}
+
+/// [`open_recording`] that tells of what can be looked at before all is read: of a large PyTorch
+/// snapshot the segments at the dump, then the moment of the peak, each as a recording without
+/// history whose [`lacks`](Recording::lacks) say what it is. Nothing is told of other files; of a
+/// trace of ours [`open_end`] gives the end.
+///
+/// # Errors
+/// As [`open_recording`].
+pub fn open_recording_early(
+    path: &Path,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    tell: &mut dyn FnMut(Recording),
+) -> Result<Recording, OpenError> {
+    if !matches!(sniff::look(path)?, Looks::Pickle) {
+        return open_recording(path, progress);
+    }
+    let mut early = |early| {
+        let (Early::Segments(snapshot) | Early::Peak(snapshot)) = early;
+        // Without a history there is nothing that could not be put together.
+        if let Ok(recording) = wrap::snapshot(Format::PytorchSnapshot, snapshot) {
+            tell(recording);
+        }
+    };
+    let options = ReadOptions::default();
+    let snapshot = open_snapshot_early(path, &options, progress, &mut early)?;
+    Ok(wrap::snapshot(Format::PytorchSnapshot, snapshot)?)
 }
 
 /// Opens a file. `progress` sees now and then how many bytes of it (decompressed) were read, for

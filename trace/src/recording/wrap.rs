@@ -126,6 +126,13 @@ fn lacks_of(snapshot: &Snapshot, histories: &[History]) -> Vec<String> {
         }
         Note::AnnotationsLeftOut(count) => format!("{count} annotations lack a name or a time"),
         Note::UnknownActions(count) => format!("{count} entries have an action that is not known"),
+        Note::HistoryFollows => {
+            "only the segments at the dump were read so far; the history is being read".to_owned()
+        }
+        Note::PeakOnly { entries } => format!(
+            "the moment of the peak alone, after {entries} entries of the history, which is being \
+             put together"
+        ),
     };
     let mut lacks: Vec<String> = snapshot.notes.iter().map(note).collect();
     for history in histories {

@@ -22,6 +22,13 @@ pub enum Note {
     AnnotationsLeftOut(u64),
     /// So many entries have an action that is not known.
     UnknownActions(u64),
+    /// Only the segments were read so far; the history follows.
+    HistoryFollows,
+    /// The moment of the peak, after so many entries; the history follows.
+    PeakOnly {
+        /// Entries of the history up to the peak.
+        entries: u64,
+    },
 }
 
 /// How to read a snapshot.

@@ -147,6 +147,14 @@ impl Fold for Records {
 }
 
 impl Records {
+    /// The same without entries, for what stands before them in the file.
+    pub(super) fn without_entries(&self) -> Self {
+        let blocks = self.blocks.clone();
+        let (stacks, streams) = (self.stacks.clone(), self.streams.clone());
+        let (stream_numbers, keys) = (self.stream_numbers.clone(), self.keys.clone());
+        Self { blocks, stacks, streams, stream_numbers, keys, ..Self::default() }
+    }
+
     /// What a key of the file is.
     pub(super) fn key(&mut self, strings: &Strings, key: Value) -> Key {
         let Value::Text(text) = key else { return Key::Other };

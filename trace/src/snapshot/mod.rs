@@ -5,16 +5,19 @@
 
 mod archive;
 mod convert;
+mod early;
 mod fold;
 mod history;
 mod json;
 mod open;
+mod peak;
 mod stacks;
 
 pub use convert::{Note, ReadOptions};
+pub use early::Early;
 pub use history::{Attempt, Gaps, Happened, Happening, History, Origin, SegmentChange};
 pub use json::{open_json_snapshot, read_json_snapshot};
-pub use open::{open_snapshot, read_snapshot};
+pub use open::{open_snapshot, open_snapshot_early, read_snapshot};
 pub use stacks::{Frame, FrameId, StackId, Stacks};
 
 use crate::pickle::{Strings, Text};

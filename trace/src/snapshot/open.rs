@@ -1,7 +1,7 @@
 //! Opens a snapshot, whatever it is packed in.
 
 use super::convert::{ReadOptions, convert};
-use super::fold::Records;
+use super::early::{Early, Told, Watched};
 use super::{Snapshot, archive};
 use crate::input::unpack;
 use crate::pickle::{PickleError, PickleReason, read, reason_of};
@@ -20,8 +20,37 @@ pub fn open_snapshot(
     options: &ReadOptions,
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Snapshot, PickleError> {
+    read_staged(open(path)?, options, progress, None)
+}
+
+/// [`open_snapshot`] that tells of the segments and of the peak before all is there. Small files
+/// are there at once, and nothing is told of them early.
+///
+/// # Errors
+/// As [`open_snapshot`].
+pub fn open_snapshot_early(
+    path: &Path,
+    options: &ReadOptions,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    tell: &mut dyn FnMut(Early),
+) -> Result<Snapshot, PickleError> {
+    let mut told = false;
+    let mut first = |early| {
+        told = true;
+        tell(early);
+    };
+    let snapshot = read_staged(open(path)?, options, progress, Some(&mut first))?;
+    if told
+        && let Some(peak) = snapshot.main_trace().and_then(|(device, _)| snapshot.at_peak(device))
+    {
+        tell(Early::Peak(peak));
+    }
+    Ok(snapshot)
+}
+
+fn open(path: &Path) -> Result<File, PickleError> {
     let error = |e: std::io::Error| PickleError { offset: 0, reason: PickleReason::Io(e.kind()) };
-    read_snapshot(File::open(path).map_err(error)?, options, progress)
+    File::open(path).map_err(error)
 }
 
 /// Reads a snapshot from any source of bytes, as [`open_snapshot`] does.
@@ -33,16 +62,25 @@ pub fn read_snapshot(
     options: &ReadOptions,
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Snapshot, PickleError> {
+    read_staged(source, options, progress, None)
+}
+
+fn read_staged(
+    source: impl Read,
+    options: &ReadOptions,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    tell: Option<Told<'_>>,
+) -> Result<Snapshot, PickleError> {
     let error = |e: std::io::Error| PickleError { offset: 0, reason: reason_of(&e) };
     let mut unpacked = unpack(source).map_err(error)?.source;
     let archived = unpacked.fill_buf().map_err(error)?.starts_with(archive::MAGIC);
-    let mut records = Records::default();
     let limits = options.limits;
+    let mut watched = Watched::new(limits, tell);
     let pickled = if archived {
         let member = archive::data_pickle(unpacked)?;
-        read(member, limits, &mut records, progress, false)?
+        read(member, limits, &mut watched, progress, false)?
     } else {
-        read(unpacked, limits, &mut records, progress, true)?
+        read(unpacked, limits, &mut watched, progress, true)?
     };
-    convert(pickled, records, limits)
+    convert(pickled, watched.records, limits)
 }

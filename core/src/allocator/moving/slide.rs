@@ -28,6 +28,8 @@ struct Slid {
     /// A block was left in pieces: the device failed between two of them and again when they
     /// were to be put back.
     torn: bool,
+    /// A block was put back where it was: its next use has to wait for that.
+    restored: bool,
     error: Option<Error>,
 }
 
@@ -173,6 +175,7 @@ impl Inner {
                 Ok(point) => slid.point = Some(point),
                 Err(error) => {
                     slid.error = Some(error);
+                    slid.restored = at > 0;
                     // Back to where it was: the pieces copied so far have overwritten its front.
                     let back = pieces[..at].iter().rev().map(|piece| CopyOp {
                         from: piece.to,
@@ -201,7 +204,7 @@ impl Inner {
     fn flip_slides(&self, pass: &mut Pass, slides: &Slides, waits: &Points, slid: &Slid) {
         let mut walk = Walk { pool: pass.pool, up: slides.up, ..Walk::default() };
         let mut left = slid.done;
-        let mut torn = slid.torn;
+        let (mut torn, mut restored) = (slid.torn, slid.restored);
         let mut items = slides.items.iter().peekable();
         while items.peek().is_some() {
             let mut flights = Vec::with_capacity(SLICE);
@@ -221,6 +224,11 @@ impl Inner {
                             let verdict = if torn { Verdict::Corrupt } else { Verdict::Cancelled };
                             state.moves.stopped |= torn;
                             torn = false;
+                            if std::mem::take(&mut restored)
+                                && let Some(point) = slid.point
+                            {
+                                state.add_waits(*key, &Points::one(point));
+                            }
                             state.verdict(pass.id, *key, slide.bytes, verdict);
                             let view = state.calm(*key, slid.point);
                             pass.unused_views.extend(view);
