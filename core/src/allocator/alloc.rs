@@ -12,7 +12,7 @@ use crate::pool::{Grabbed, PoolKey, Room, Spot};
 use crate::request::{Layout, Request, Tag};
 use crate::units::Align;
 
-use super::config::{Keep, Scrub, allowed_classes};
+use super::config::{Keep, allowed_classes};
 use super::handle::{Allocation, Handle};
 use super::lock::Locked;
 use super::shelf::Like;
@@ -333,57 +333,6 @@ impl Inner {
         let event = event.why(why).of(class, request.tag.0);
         state.event(event.on(request.stream.0, site));
         Some(key)
-    }
-
-    #[inline(always)]
-    fn is_to_clear(&self, request: &Request<'_>) -> bool {
-        request.zeroed || self.config.scrub == Scrub::AcrossTags
-    }
-
-    /// What is done to a new block outside the lock: clearing.
-    fn finish(
-        &self,
-        asked: &Asked<'_>,
-        made: Result<Allocation, Error>,
-    ) -> Result<Allocation, Error> {
-        if self.is_to_clear(asked.request) { self.finish_cleared(asked, made?) } else { made }
-    }
-
-    #[cold]
-    fn finish_cleared(
-        &self,
-        asked: &Asked<'_>,
-        allocation: Allocation,
-    ) -> Result<Allocation, Error> {
-        let request = asked.request;
-        let scrub = self.config.scrub == Scrub::AcrossTags && self.touch(&allocation, request)?;
-        if !request.zeroed && !scrub {
-            return Ok(allocation);
-        }
-        if let Err(error) = self.clear(&allocation, request) {
-            // The caller never sees the handle: nothing else can have used or freed it.
-            let _ = self.free(allocation.handle, &Points::NONE);
-            return Err(error);
-        }
-        Ok(allocation)
-    }
-
-    fn touch(&self, allocation: &Allocation, request: &Request<'_>) -> Result<bool, Error> {
-        let mut state = self.lock();
-        let block = *state.block(allocation.handle.key)?;
-        Ok(state.pool_mut(&block).touch(block.spot, request.tag))
-    }
-
-    fn clear(&self, allocation: &Allocation, request: &Request<'_>) -> Result<(), Error> {
-        // Held, so that no pass moves it before the fill is known as a use; a pass that slides it
-        // already is waited for, since the old place becomes another block's.
-        let key = allocation.handle.key;
-        let place = self.lock_still(key).hold(key)?.place;
-        let waited = self.device.wait_on_stream(request.stream, allocation.waits.as_slice());
-        let filled =
-            waited.and_then(|()| self.device.fill(request.stream, place, allocation.bytes, 0));
-        self.unhold(&[key], filled.ok());
-        Ok(filled.map(|_| ())?)
     }
 }
 

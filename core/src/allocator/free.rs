@@ -338,9 +338,10 @@ impl State {
 
     /// Adds points that a block's next use has to wait for.
     pub(super) fn add_waits(&mut self, key: Key, waits: &Points) {
-        self.waits.entry(key.index()).get_or_insert_default().merge(waits);
+        // A block that was freed meanwhile has no next use.
         if let Ok(block) = self.block_mut(key) {
             block.flags |= flag::HAS_WAITS;
+            self.waits.entry(key.index()).get_or_insert_default().merge(waits);
         }
     }
 

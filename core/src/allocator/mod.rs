@@ -8,6 +8,7 @@
 mod alloc;
 mod buffer;
 mod checks;
+mod clear;
 mod clock;
 mod config;
 mod ending;

@@ -243,7 +243,7 @@ impl Inner {
 
 impl State {
     /// What work on `stream` has to wait for before it uses a block.
-    fn waits_on(&mut self, key: Key, stream: StreamId) -> Points {
+    pub(super) fn waits_on(&mut self, key: Key, stream: StreamId) -> Points {
         let Ok(&block) = self.blocks.get(key) else { return Points::NONE };
         let mut waits = Points::NONE;
         if block.has(flag::HAS_WAITS)

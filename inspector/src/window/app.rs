@@ -300,7 +300,7 @@ impl Inspector {
 
     /// Shows a moment of a file that is being read, in place of an earlier one. Gives its place
     /// among the documents.
-    fn first_picture(&mut self, recording: Recording, earlier: Option<usize>) -> usize {
+    pub(super) fn first_picture(&mut self, recording: Recording, earlier: Option<usize>) -> usize {
         let shown = earlier.filter(|at| {
             self.documents.get(*at).is_some_and(|shown| shown.recording.path == recording.path)
         });

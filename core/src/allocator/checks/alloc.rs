@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::device::{Place, Region};
 use crate::error::Error;
+use crate::id::Key;
 use crate::point::{Points, SyncPoint};
 use crate::request::Request;
 use crate::units::Align;
@@ -98,8 +99,8 @@ impl Inner {
         guarded: &Guarded,
     ) -> Result<(), Error> {
         let key = made.handle.key;
-        let place = self.lock_still(key).hold(key)?.place;
-        let filled = self.submit_fills(made, request, guarded, place);
+        let (at, waits) = self.hold_new(key, request.stream)?;
+        let filled = self.submit_fills(key, request, guarded, (at.place, &waits));
         let point = match &filled {
             Ok(point) => *point,
             // One of them may be under way all the same.
@@ -115,20 +116,20 @@ impl Inner {
 
     fn submit_fills(
         &self,
-        made: &Allocation,
+        key: Key,
         request: &Request<'_>,
         guarded: &Guarded,
-        place: Place,
+        (place, waits): (Place, &Points),
     ) -> Result<Option<SyncPoint>, Error> {
         let stream = request.stream;
-        self.device.wait_on_stream(stream, made.waits.as_slice())?;
+        self.device.wait_on_stream(stream, waits.as_slice())?;
         let word = if request.zeroed { Some(0) } else { None };
         let word = word.or(self.config.checks.poison.then_some(NEW_WORD));
         let mut last = None;
         if let Some(word) = word {
             last = Some(self.device.fill(stream, place, guarded.bytes, word)?);
         }
-        let margins = guarded.margins(made.handle.key, place);
+        let margins = guarded.margins(key, place);
         let regions: Vec<Region> = margins.into_iter().map(|(_, region)| region).collect();
         if !regions.is_empty() {
             last = Some(self.compute()?.fill_pattern(stream, &regions)?);
