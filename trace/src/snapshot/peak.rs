@@ -36,7 +36,7 @@ impl Snapshot {
 
     /// The blocks that are there after the first `end` entries, with their streams.
     fn blocks_after(&self, device: usize, entries: &[TraceEntry], end: usize) -> Vec<(Block, u32)> {
-        let mut live = self.from_before(device, entries);
+        let mut live = self.earlier_live(device, entries);
         for entry in &entries[..end] {
             match entry.action {
                 Action::Alloc => _ = live.insert(entry.address, of(entry)),
@@ -53,7 +53,7 @@ impl Snapshot {
     }
 
     /// Blocks that the history frees, or that live at the dump, and that it never allocates.
-    fn from_before(&self, device: usize, entries: &[TraceEntry]) -> FxHashMap<u64, (Block, u32)> {
+    fn earlier_live(&self, device: usize, entries: &[TraceEntry]) -> FxHashMap<u64, (Block, u32)> {
         let mut first = FxHashMap::default();
         for entry in entries {
             let is_block = matches!(
