@@ -1,7 +1,8 @@
 //! A large PyTorch snapshot is seen before its history is read: the segments, then the peak.
 //!
-//! With a file of its own, how soon each is there, run with optimisation and alone:
-//! `TERRANE_LARGE_SNAPSHOT=FILE cargo test --release -p terrane-inspector a_large_snapshot -- --ignored --nocapture`.
+//! How soon each of them is there, of the file that TERRANE_LARGE_SNAPSHOT names, run with
+//! optimisation and alone:
+//! `cargo test --release -p terrane-inspector a_large_snapshot -- --ignored --nocapture`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
