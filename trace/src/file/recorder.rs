@@ -159,7 +159,12 @@ impl<'a> Tap<'a> {
         #[cfg(feature = "stacks")]
         let source =
             if self.stacks_every > 0 { source.with_stacks(self.stacks_every) } else { source };
-        let worker = Worker::start(sinks, self.meta, source)?;
+        let mut meta = self.meta;
+        if meta.kinds.is_empty() {
+            let classes = self.alloc.device().caps().classes.iter();
+            meta.kinds = classes.map(|class| class.kind.name().to_owned()).collect();
+        }
+        let worker = Worker::start(sinks, meta, source)?;
         if watches {
             let orders = Arc::downgrade(worker.orders());
             self.alloc.on_pressure(move |_, _| {

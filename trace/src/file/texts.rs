@@ -45,6 +45,8 @@ pub struct Meta {
     pub started_us: u64,
     /// The allocator's clock at that moment, nanoseconds.
     pub started_ns: u64,
+    /// What each memory class of the events is for, by its number; empty for unknown.
+    pub kinds: Vec<String>,
     /// Why the last events were written, of a flight recorder's file; else empty.
     pub reason: String,
 }

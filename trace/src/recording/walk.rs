@@ -355,7 +355,7 @@ impl Walk {
             self.unnamed.push((block, event.site()));
         }
         let address = self.state.base_of(event).wrapping_add(event.c);
-        self.blocks.push(Origin { address, stack, tag: event.tag() });
+        self.blocks.push(Origin { address, stack, tag: event.tag(), class: event.class() });
         Ok(())
     }
 

@@ -99,7 +99,8 @@ fn streams(trace: &Trace) -> Vec<u64> {
 }
 
 fn history(trace: Trace) -> History {
-    let blocks = vec![Origin { address: 0, stack: None, tag: 0 }; trace.block_count() as usize];
+    let blocks =
+        vec![Origin { address: 0, stack: None, tag: 0, class: 0 }; trace.block_count() as usize];
     let entries = vec![u32::MAX; trace.events().len()];
     History {
         device: 0,

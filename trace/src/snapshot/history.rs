@@ -38,6 +38,8 @@ pub struct Origin {
     pub stack: Option<StackId>,
     /// Its tag, as [`Recording::tags`](crate::recording::Recording::tags) names them; 0 for none.
     pub tag: u16,
+    /// Its memory class, as [`Meta::kinds`](crate::file::Meta::kinds) names them.
+    pub class: u8,
 }
 
 /// A request that failed.
@@ -292,7 +294,7 @@ impl Walk {
         let live = Live { bytes: entry.bytes.max(1), stream: entry.stream, requested: false };
         self.push(Op::Alloc, entry, live, at)?;
         self.live.insert(entry.address, live);
-        self.blocks.push(Origin { address: entry.address, stack: entry.stack, tag: 0 });
+        self.blocks.push(Origin { address: entry.address, stack: entry.stack, tag: 0, class: 0 });
         Ok(())
     }
 

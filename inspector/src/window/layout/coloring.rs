@@ -29,12 +29,22 @@ pub enum Coloring {
     Tag,
     /// Whether it can be moved, and what holds it.
     Movable,
+    /// What its memory is for: the device, uploads, readbacks or both sides.
+    Kind,
 }
 
 impl Coloring {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Size, Self::Stream, Self::Age, Self::Site, Self::Pool, Self::Tag, Self::Movable];
+    pub const ALL: [Self; 8] = [
+        Self::Size,
+        Self::Stream,
+        Self::Age,
+        Self::Site,
+        Self::Pool,
+        Self::Tag,
+        Self::Movable,
+        Self::Kind,
+    ];
 
     /// In a word.
     pub const fn name(self) -> &'static str {
@@ -46,6 +56,7 @@ impl Coloring {
             Self::Pool => "pool",
             Self::Tag => "tag",
             Self::Movable => "movable",
+            Self::Kind => "kind",
         }
     }
 }
@@ -131,6 +142,10 @@ impl Classes {
                 let name = |code| Hold::of_code(code).text();
                 classes.by_rank(recording, moment, |block| block.hold.code(), name);
             }
+            Coloring::Kind => {
+                let name = |kind| recording.kind(u8::try_from(kind).unwrap_or(u8::MAX));
+                classes.by_rank(recording, moment, |block| block.kind.into(), name);
+            }
             Coloring::Pool => {
                 let pools = [PoolKind::Small, PoolKind::Large, PoolKind::Unknown];
                 let label =
@@ -176,12 +191,12 @@ impl Classes {
     }
 
     /// The seven with the most bytes get a colour each, the rest shares one.
-    fn by_rank<'a>(
+    fn by_rank<Name: Into<String>>(
         &mut self,
         recording: &Recording,
         moment: &Moment,
         key: impl Fn(&BlockRow) -> u32,
-        name: impl Fn(u32) -> &'a str,
+        name: impl Fn(u32) -> Name,
     ) {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
         for part in &moment.parts {
@@ -193,7 +208,7 @@ impl Classes {
         order.sort_unstable_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
         for (class, (key, _)) in (0..7).zip(&order) {
             self.ranks.insert(*key, class);
-            self.labels.push((class, name(*key).to_owned()));
+            self.labels.push((class, name(*key).into()));
         }
         if order.len() > 7 {
             self.labels.push((7, format!("{} others", units::count(order.len() as u64 - 7))));
@@ -211,6 +226,7 @@ impl Classes {
             Coloring::Site => self.ranks.get(&block.site).copied().unwrap_or(7),
             Coloring::Tag => self.ranks.get(&block.tag.into()).copied().unwrap_or(7),
             Coloring::Movable => self.ranks.get(&block.hold.code()).copied().unwrap_or(7),
+            Coloring::Kind => self.ranks.get(&block.kind.into()).copied().unwrap_or(7),
             Coloring::Pool => match pool {
                 PoolKind::Small => 0,
                 PoolKind::Large => 1,

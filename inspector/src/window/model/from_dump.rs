@@ -34,6 +34,7 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
                 stack: NEVER,
                 tag: 0,
                 hold: Hold::Unknown,
+                kind: 0,
             });
         }
         address = address.saturating_add(memory.bytes);
@@ -57,6 +58,7 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
         pending: Vec::new(),
         stale: Vec::new(),
         tags: Vec::new(),
+        kinds: Vec::new(),
         limits: Vec::new(),
         is_live: false,
         streams: vec!["no stream".to_owned()],

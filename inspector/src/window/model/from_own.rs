@@ -166,6 +166,7 @@ mod tests {
             stack: NEVER,
             tag: 3,
             hold: Hold::Unknown,
+            kind: 0,
         };
         let event = |op| EventRow { time_us: 0, block: 0, op };
         let mut events = [EventOp::Alloc, EventOp::Freed, EventOp::Done].map(event).to_vec();

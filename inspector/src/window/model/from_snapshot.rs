@@ -65,6 +65,7 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         pending: happened.pending,
         stale: happened.stale,
         tags: tags(&read.tags),
+        kinds: read.meta.as_ref().map(|meta| meta.kinds.clone()).unwrap_or_default(),
         limits,
         is_live: false,
         places,
@@ -120,6 +121,7 @@ fn with_history(
             stack,
             tag: origin.tag,
             hold: Hold::Unknown,
+            kind: origin.class,
         }
     });
     (events, blocks.collect())
@@ -144,6 +146,7 @@ fn at_dump(snapshot: &Snapshot, device: usize, places: &mut Places) -> Vec<Block
                 stack,
                 tag: 0,
                 hold: Hold::Unknown,
+                kind: 0,
             });
         }
     }

@@ -71,6 +71,7 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
         pending: Vec::new(),
         stale: Vec::new(),
         tags: Vec::new(),
+        kinds: Vec::new(),
         limits: Vec::new(),
         is_live: false,
         places,
@@ -97,6 +98,7 @@ fn block(
         stack: NEVER,
         tag: 0,
         hold: Hold::Unknown,
+        kind: 0,
     }
 }
 

@@ -160,6 +160,8 @@ pub struct BlockRow {
     pub tag: u16,
     /// Whether it can be moved.
     pub hold: Hold,
+    /// Its memory class, an index into [`Recording::kinds`] where that is told.
+    pub kind: u8,
 }
 
 impl BlockRow {
@@ -313,6 +315,8 @@ pub struct Recording {
     pub stale: Vec<StaleRow>,
     /// Names of tags; the first is that of no tag.
     pub tags: Vec<String>,
+    /// What each memory class is for; empty where that is not told.
+    pub kinds: Vec<String>,
     /// What limits there were, in order.
     pub limits: Vec<LimitRow>,
     /// Whether it is a run that may go on.
@@ -387,6 +391,7 @@ impl Recording {
             pending: Vec::new(),
             stale: Vec::new(),
             tags: Vec::new(),
+            kinds: Vec::new(),
             limits: Vec::new(),
             is_live: false,
             streams: vec!["stream 0".to_owned()],
@@ -444,6 +449,18 @@ impl Recording {
         match self.tags.get(usize::from(tag)) {
             Some(name) if !name.is_empty() => name,
             _ => "no tag",
+        }
+    }
+
+    /// What a memory class is for, in words.
+    pub fn kind(&self, kind: u8) -> String {
+        match self.kinds.get(usize::from(kind)) {
+            // Several classes may serve the same.
+            Some(name) if self.kinds.iter().filter(|other| *other == name).count() > 1 => {
+                format!("{name} memory, class {kind}")
+            }
+            Some(name) => format!("{name} memory"),
+            None => "not told".to_owned(),
         }
     }
 

@@ -120,6 +120,7 @@ mod tests {
             stack: NEVER,
             tag: 0,
             hold: Hold::Unknown,
+            kind: 0,
         };
         let segment = SegmentRow {
             address: 1000,

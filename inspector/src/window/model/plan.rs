@@ -121,6 +121,7 @@ mod tests {
             stack: NEVER,
             tag: 0,
             hold: Hold::Unknown,
+            kind: 0,
         };
         // Every second page of 16 is taken: 32 KiB are free, no two neighbours.
         let blocks = (0..8).map(|n| block(n * 8192)).collect();

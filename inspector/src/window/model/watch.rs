@@ -127,6 +127,7 @@ impl Watch {
             stack: NEVER,
             tag: 0,
             hold: Hold::Unknown,
+            kind: 0,
         });
         number
     }
@@ -182,6 +183,7 @@ impl Watch {
             pending: Vec::new(),
             stale: Vec::new(),
             tags: Vec::new(),
+            kinds: Vec::new(),
             limits: Vec::new(),
             is_live: true,
             streams: (0..self.streams.max(1)).map(|stream| format!("stream {stream}")).collect(),

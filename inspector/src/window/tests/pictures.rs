@@ -89,6 +89,7 @@ fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
     let pictures = [
         ("heap-map-pages", View::HeapMap, &training, stale, Coloring::Size),
         ("heap-map-tags", View::HeapMap, &training, At::Peak, Coloring::Tag),
+        ("heap-map-kinds", View::HeapMap, &training, stale, Coloring::Kind),
         ("heap-map-held", View::HeapMap, &serving, At::End, Coloring::Movable),
         ("address-time-moves", View::AddressTime, &serving, At::End, Coloring::Size),
         ("compaction-moves", View::Compaction, &serving, At::End, Coloring::Size),

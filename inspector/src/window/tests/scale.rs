@@ -46,6 +46,7 @@ fn recording() -> Recording {
             stack: NEVER,
             tag: 0,
             hold: Hold::Unknown,
+            kind: 0,
         };
         blocks.push(row);
     };

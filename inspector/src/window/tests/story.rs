@@ -5,7 +5,7 @@ use terrane_core::device::StreamSpec;
 use terrane_core::device::sim::{Sim, SimDevice};
 use terrane_core::point::StreamId;
 
-use terrane_core::{Allocator, Handle, Request, Tag};
+use terrane_core::{Allocator, Handle, MemoryKind, Request, Tag};
 use terrane_trace::file::{Meta, Recorder};
 
 use super::*;
@@ -42,7 +42,12 @@ impl Stage {
 
     #[track_caller]
     fn block(&self, bytes: u64, stream: StreamId, tag: Tag) -> Handle {
-        self.alloc.alloc(&Request::new(bytes, stream).tag(tag)).unwrap().handle
+        self.block_of(MemoryKind::Device, bytes, stream, tag)
+    }
+
+    #[track_caller]
+    fn block_of(&self, kind: MemoryKind, bytes: u64, stream: StreamId, tag: Tag) -> Handle {
+        self.alloc.alloc(&Request::new(bytes, stream).tag(tag).kind(kind)).unwrap().handle
     }
 
     /// Work that uses blocks and takes so many microseconds.
@@ -109,7 +114,7 @@ fn step(
     [activations, gradients, inputs]: [Tag; 3],
 ) {
     let bytes = (4 + stage.dice.below(24)) * MIB;
-    let input = stage.block(bytes, copy, inputs);
+    let input = stage.block_of(MemoryKind::Upload, bytes, copy, inputs);
     stage.work(copy, 300, &[input]);
     let mut made = Vec::new();
     for layer in layers {
@@ -186,6 +191,9 @@ fn the_runs_have_what_their_pictures_are_to_show() {
     let done = training.work.iter().filter(|work| work.done < training.end()).count();
     assert!(done > 100, "{done} are known to be done");
     assert_eq!(training.tags, ["", "weights", "activations", "gradients", "inputs"]);
+    let kinds: std::collections::BTreeSet<String> =
+        training.blocks.iter().map(|block| training.kind(block.kind)).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["device memory", "upload memory"]);
     let serving = serving().recording();
     assert!(serving.moves.len() > 20, "{} moves", serving.moves.len());
     assert!(serving.passes.iter().any(|pass| !pass.refused.is_empty()), "{:?}", serving.passes);
