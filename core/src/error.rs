@@ -62,6 +62,10 @@ pub enum DeviceError {
     /// The call breaks the contract of the device; a bug in the caller.
     #[error("invalid call: {0}")]
     InvalidCall(&'static str),
+    /// The device answered what its contract excludes: a bug in its backend or its driver.
+    /// Permanent.
+    #[error("the device breaks its contract: {0}; its driver or backend needs mending")]
+    Contract(&'static str),
     /// The driver failed with a code of its own.
     #[error("the driver failed with code {code} in {call}")]
     Driver {

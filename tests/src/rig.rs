@@ -57,6 +57,9 @@ pub struct Plan {
     pub flaw: Flaw,
     /// Whether allocators map pages, where the device can; `None` for the device's default.
     pub paging: Option<bool>,
+    /// Whether allocators count generations of handles and events from just below the end of their
+    /// numbers.
+    pub near_ends: bool,
     /// The longest time that submitted work may take.
     pub patience: Duration,
     /// Where the device calls are noted, if they are.
@@ -67,7 +70,8 @@ impl Plan {
     /// The usual: seed 1, nothing broken.
     pub const fn new(source: Source) -> Self {
         let patience = Duration::from_secs(30);
-        Self { source, seed: 1, flaw: Flaw::None, paging: None, patience, log: None }
+        let (flaw, near_ends) = (Flaw::None, false);
+        Self { source, seed: 1, flaw, paging: None, near_ends, patience, log: None }
     }
 }
 
@@ -389,6 +393,9 @@ impl Rig {
         let mut config = Config::for_device(self.caps());
         if let Some(paging) = self.plan.paging {
             config.paging = paging && self.caps().paging.is_some();
+        }
+        if self.plan.near_ends {
+            (config.first_generation, config.first_sequence) = (u32::MAX - 2, u64::MAX - 10);
         }
         turn(&mut config);
         Ok(Subject::open(Arc::clone(&self.device), config, self.plan.flaw)?)

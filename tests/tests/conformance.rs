@@ -41,6 +41,17 @@ fn every_clause_holds_on_the_model_without_paging() {
     all("sim:slabs", &Plan::new(Source::Model(Sim::slabs)));
 }
 
+/// Sync values, generations of handles and numbers of events, all just below their ends. Sync
+/// values are kept below it: a stream that submits a thousand times a second lasts 584 million
+/// years.
+#[test]
+fn every_clause_holds_where_numbers_are_near_their_ends() {
+    // Its mappings have values too.
+    let source = Source::Model(|| Sim::vulkan().first_value(u64::MAX - 100_000));
+    let plan = Plan { paging: Some(true), near_ends: true, ..Plan::new(source) };
+    all("sim:vulkan, large numbers", &plan);
+}
+
 #[test]
 fn every_clause_holds_on_the_cpu() {
     all("host", &Plan::new(Source::Host));

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::metadata::{self, Package, Target};
-use crate::{dist, install, shell, test, tidy};
+use crate::{dist, install, loom, shell, test, tidy};
 
 /// Options of `cargo xtask ci`.
 #[derive(Args)]
@@ -28,7 +28,7 @@ enum Outcome {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("set-up", set_up),
     ("lock", lock),
     ("fmt", fmt),
@@ -40,6 +40,7 @@ const STEPS: [Step; 12] = [
     ("examples", examples),
     ("template", template),
     ("wheel", wheel),
+    ("loom", loom),
     // Last, so that the test runner's own summary is among the closing lines.
     ("test", tests),
 ];
@@ -138,6 +139,12 @@ fn deny(_: &Options) -> Result<Outcome> {
 fn doc(_: &Options) -> Result<Outcome> {
     let mut command = shell::cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
     run_in_ci(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Orders of threads, tried by models.
+fn loom(_: &Options) -> Result<Outcome> {
+    loom::run()?;
+    Ok(Outcome::Passed)
 }
 
 /// The Python package, made of the program as built for the tests, installed and run.

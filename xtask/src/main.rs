@@ -8,6 +8,7 @@ mod dist;
 mod fuzz;
 mod h200;
 mod install;
+mod loom;
 mod metadata;
 mod shell;
 mod soak;
@@ -42,6 +43,8 @@ enum Task {
     Dist(dist::Options),
     /// Random inputs against everything that reads what others wrote; needs cargo-fuzz.
     Fuzz(fuzz::Options),
+    /// Every order of two threads at the allocator's lock.
+    Loom,
     /// Threads, streams, passes, faults and recording at once, for a long time.
     Soak(soak::Options),
     /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::Loom => loom::run(),
         Task::Soak(options) => soak::run(&options),
         Task::H200(options) => h200::run(&options),
     };

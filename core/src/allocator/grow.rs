@@ -1,6 +1,6 @@
 //! New segments from the device.
 
-use crate::device::{Class, ClassId, DeviceError, MemoryKind, Plain, PlainSpec};
+use crate::device::{Class, ClassId, DeviceError, MemoryKind, Plain, PlainSpec, rules};
 use crate::error::Error;
 use crate::event::{Event, EventKind, Rung, Why};
 use crate::point::Points;
@@ -112,7 +112,7 @@ impl Inner {
     /// Asks the device, and once more when it refuses what the budget allows: another process may
     /// have given memory back meanwhile.
     fn create_plain(&self, spec: &PlainSpec<'_>) -> Result<Plain, DeviceError> {
-        match self.device.create_plain(spec) {
+        let plain = match self.device.create_plain(spec) {
             Err(DeviceError::OutOfMemory { .. }) => {
                 let mut state = self.lock();
                 let event = Event::new(EventKind::Rung).a(Rung::AskAgain as u64);
@@ -121,7 +121,13 @@ impl Inner {
                 self.device.create_plain(spec)
             }
             outcome => outcome,
+        }?;
+        // Blocks would lie outside of it, or not where they have to.
+        if let Err(broken) = rules::plain(self.caps(), spec, &plain) {
+            self.device.release_plain(plain.space)?;
+            return Err(DeviceError::Contract(broken));
         }
+        Ok(plain)
     }
 
     fn note_segment(&self, state: &mut State, kind: MemoryKind, class: ClassId, plain: &Plain) {

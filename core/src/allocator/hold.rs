@@ -9,6 +9,7 @@ use crate::id::Key;
 use crate::point::Points;
 
 use super::handle::{Handle, Resolved};
+use super::patience::Patience;
 use super::state::{State, flag};
 use super::{Allocator, Inner};
 
@@ -199,15 +200,12 @@ impl Inner {
         time: Duration,
         asked: u64,
     ) -> Result<(), Error> {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = self.device.now_ns().saturating_add(ns);
+        let mut patience = Patience::new(&*self.device, time);
         for point in points.iter().filter(|point| point.value != SyncPoint::NEVER) {
             while self.device.reached(point.stream)? < point.value {
-                let left = deadline.saturating_sub(self.device.now_ns());
-                if left == 0 {
+                if patience.wait(&*self.device, &[point], Duration::MAX)?.is_none() {
                     return Err(Error::TimedOut { asked });
                 }
-                self.device.wait_any(&[point], Duration::from_nanos(left))?;
             }
         }
         Ok(())

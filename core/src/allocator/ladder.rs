@@ -16,6 +16,7 @@ use super::Inner;
 use super::alloc::{Asked, Taken};
 use super::config::{Prefer, Reuse, allowed_classes};
 use super::handle::Allocation;
+use super::patience::Patience;
 use super::state::State;
 
 /// The longest single wait on the host, so that frees by other threads are noticed too.
@@ -30,7 +31,7 @@ type Refusal = Error;
 impl Inner {
     /// Serves a request that found no hole at once.
     pub(super) fn climb(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
-        let deadline = self.deadline(asked);
+        let mut patience = self.patience(asked);
         let (mut compactions, mut hooked) = (0, false);
         loop {
             let refusal = match self.climb_once(asked) {
@@ -39,9 +40,9 @@ impl Inner {
                 Err(refusal) => refusal,
             };
             if self.is_hopeless(asked) {
-                return Err(self.give_up(asked, refusal, false));
+                return self.give_up(asked, refusal, false);
             }
-            if self.await_in_flight() || self.await_work(asked, deadline)? {
+            if self.await_in_flight() || self.await_work(asked, patience.as_mut())? {
                 continue;
             }
             // What moves made room for may be found to lie badly once they are done.
@@ -56,7 +57,7 @@ impl Inner {
                 hooked = true;
                 continue;
             }
-            return Err(self.give_up(asked, refusal, deadline.is_some()));
+            return self.give_up(asked, refusal, patience.is_some());
         }
     }
 
@@ -223,46 +224,66 @@ impl Inner {
         })
     }
 
-    /// When a request that waits on the host has waited long enough, on the device's clock.
-    fn deadline(&self, asked: &Asked<'_>) -> Option<u64> {
+    /// How long a request that waits on the host does so.
+    fn patience(&self, asked: &Asked<'_>) -> Option<Patience> {
         match asked.request.wait {
-            Wait::OnHost(time) => {
-                let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-                Some(self.device.now_ns().saturating_add(ns))
-            }
+            Wait::OnHost(time) => Some(Patience::new(&*self.device, time)),
             Wait::OnStream | Wait::Never => None,
         }
     }
 
     /// Waits until some work completes or somebody frees. `false` when the request may not wait
     /// (any longer).
-    fn await_work(&self, asked: &Asked<'_>, deadline: Option<u64>) -> Result<bool, Error> {
-        let Some(deadline) = deadline else { return Ok(false) };
+    fn await_work(
+        &self,
+        asked: &Asked<'_>,
+        patience: Option<&mut Patience>,
+    ) -> Result<bool, Error> {
+        let Some(patience) = patience else { return Ok(false) };
         if self.device.is_capturing() {
             return Ok(false);
         }
         self.rung(asked, Rung::Wait);
         loop {
-            let left = deadline.saturating_sub(self.device.now_ns());
-            if left == 0 {
-                return Ok(false);
-            }
-            let slice = SLICE.min(Duration::from_nanos(left));
             let (points, frees) = {
                 let state = self.lock();
                 (state.awaited_points(), state.frees)
             };
-            if self.device.wait_any(&points, slice)? || self.lock().frees != frees {
-                return Ok(true);
+            match patience.wait(&*self.device, &points, SLICE)? {
+                None => return Ok(false),
+                Some(reached) if reached || self.lock().frees != frees => return Ok(true),
+                Some(_) => {}
             }
         }
     }
 
-    /// The typed error, with the state at this moment.
-    fn give_up(&self, asked: &Asked<'_>, refusal: Refusal, waited: bool) -> Error {
+    /// The typed error, with the state at this moment; or the block after all, where another
+    /// thread made room since the search: no error says what was not true when it was made.
+    fn give_up(
+        &self,
+        asked: &Asked<'_>,
+        refusal: Refusal,
+        waited: bool,
+    ) -> Result<Allocation, Error> {
         let device_left = self.device_left(asked);
         let mut state = self.lock();
-        let shortage = self.shortage(&state, asked);
+        if !asked.request.dedicated
+            && let Some(taken) = self.take_ready(&mut state, asked)
+        {
+            return self.commit(&mut state, asked, taken);
+        }
+        Err(self.refuse(&mut state, asked, refusal, (waited, device_left)))
+    }
+
+    /// The error of a request for which there is no room.
+    fn refuse(
+        &self,
+        state: &mut State,
+        asked: &Asked<'_>,
+        refusal: Refusal,
+        (waited, device_left): (bool, u64),
+    ) -> Error {
+        let shortage = self.shortage(state, asked);
         state.counters.out_of_memory += 1;
         let Shortage { asked: bytes, largest_free, budget_left, .. } = shortage;
         let event = Event::new(EventKind::OutOfMemory).a(bytes).b(largest_free);
@@ -274,12 +295,12 @@ impl Inner {
         if waited {
             return Error::TimedOut { asked: bytes };
         }
-        if asked.request.wait == Wait::Never && self.is_there_behind(&state, asked) {
+        if asked.request.wait == Wait::Never && self.is_there_behind(state, asked) {
             return Error::WouldWait { asked: bytes };
         }
         match refusal {
             Error::TooManyObjects { .. } => refusal,
-            Error::OverUserLimit { limit, used, .. } if self.exceeds(&state, asked, limit) => {
+            Error::OverUserLimit { limit, used, .. } if self.exceeds(state, asked, limit) => {
                 Error::OverUserLimit { asked: bytes, used, limit }
             }
             _ => Error::OutOfMemory(shortage),

@@ -25,6 +25,7 @@ mod ladder;
 mod lock;
 mod moving;
 mod paging;
+mod patience;
 mod raw;
 mod report;
 mod shelf;
@@ -53,8 +54,8 @@ pub use state::SectionPeaks;
 pub use submission::{Slice, Submission};
 
 use crate::budget::{Accounts, Limit};
-use crate::device::{Caps, Device, HeapId};
-use crate::error::Error;
+use crate::device::{self, Caps, Device, HeapId};
+use crate::error::{DeviceError, Error};
 use crate::event::Ring;
 use crate::id::Table;
 use crate::kind::MemoryKind;
@@ -114,8 +115,10 @@ impl Allocator {
     ///
     /// # Errors
     /// What the device answers when asked for the size of its heaps or for the memory that
-    /// [`Config::preallocate`] wants. Nothing is held then.
+    /// [`Config::preallocate`] wants; [`DeviceError::Contract`] for capabilities that can not be.
+    /// Nothing is held then.
     pub fn with_config(device: Arc<dyn Device>, config: Config) -> Result<Self, Error> {
+        device::rules::caps(device.caps()).map_err(DeviceError::Contract)?;
         config.checks.fit(device.caps())?;
         let limits = resolve_limits(&*device, &config.limits)?;
         let now_ns = device.now_ns();

@@ -10,6 +10,7 @@ use crate::range::SegmentId;
 
 use super::alloc::Asked;
 use super::config::allowed_classes;
+use super::patience::Patience;
 use super::state::State;
 use super::{Allocator, Inner};
 
@@ -178,16 +179,14 @@ impl Inner {
 
     /// Waits until everything that was freed is done, at most `time` on the device's clock.
     pub(super) fn settle(&self, time: Duration) -> Result<(), Error> {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = self.device.now_ns().saturating_add(time);
+        let mut patience = Patience::new(&*self.device, time);
         loop {
             self.reap()?;
             let points = self.lock().awaited_points();
-            let left = deadline.saturating_sub(self.device.now_ns());
-            if points.is_empty() || left == 0 {
+            let second = Duration::from_secs(1);
+            if points.is_empty() || patience.wait(&*self.device, &points, second)?.is_none() {
                 return Ok(());
             }
-            self.device.wait_any(&points, Duration::from_nanos(left.min(1_000_000_000)))?;
         }
     }
 }

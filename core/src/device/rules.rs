@@ -1,8 +1,8 @@
-//! The rules for arguments that a backend can check without asking its driver.
-//!
-//! Each answers the reason of a broken rule, to be wrapped in [`DeviceError::InvalidCall`].
+//! The rules for arguments that a backend can check without asking its driver, each answering the
+//! reason of a broken rule, to be wrapped in [`DeviceError::InvalidCall`]; and those for what a
+//! device answers, which the allocator checks before it believes it.
 
-use super::{Binding, Caps, CopyOp, DeviceError, Region};
+use super::{Binding, Caps, CopyOp, DeviceError, Plain, PlainSpec, Region};
 
 /// Offsets and bytes of copies are multiples of `unit`; no source overlaps its destination.
 ///
@@ -69,4 +69,43 @@ pub fn dispatch(
 /// The whole range `offset..offset + bytes` lies below `limit`.
 pub fn inside(offset: u64, bytes: u64, limit: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= limit)
+}
+
+/// Capabilities that an allocator can work with.
+///
+/// # Errors
+/// The reason.
+pub(crate) fn caps(caps: &Caps) -> Result<(), &'static str> {
+    let all = caps.classes.iter();
+    if !all.clone().all(|class| usize::from(class.heap.0) < caps.heaps.len()) {
+        return Err("a memory class is of a heap that there is not");
+    }
+    if !caps.plain_granularity.is_power_of_two() {
+        return Err("the granularity of segments is no power of two");
+    }
+    if caps.max_plain_bytes < caps.plain_granularity {
+        return Err("no segment can be made");
+    }
+    let Some(paging) = caps.paging else { return Ok(()) };
+    if !paging.granularity.is_power_of_two() {
+        return Err("the granularity of pages is no power of two");
+    }
+    let pageable =
+        (0_u32..).zip(all).fold(0, |bits, (id, _)| bits | 1_u32.checked_shl(id).unwrap_or(0));
+    if paging.classes & !pageable != 0 {
+        return Err("a memory class that there is not can be paged");
+    }
+    Ok(())
+}
+
+/// A new segment is as large as was asked, and lies where the capabilities say.
+///
+/// # Errors
+/// The reason.
+pub(crate) fn plain(caps: &Caps, spec: &PlainSpec<'_>, plain: &Plain) -> Result<(), &'static str> {
+    if plain.bytes < spec.bytes {
+        return Err("a segment is smaller than was asked for");
+    }
+    let is_aligned = |address| caps.plain_base_align.divides(address);
+    plain.address.is_none_or(is_aligned).then_some(()).ok_or("a segment is not aligned")
 }

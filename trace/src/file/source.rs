@@ -93,7 +93,8 @@ impl RingSource {
                 break;
             }
         }
-        let expected = self.known + 1..;
+        let known = self.known;
+        let expected = (1_u64..).map(|at| known.wrapping_add(at));
         let own = events[before..].iter().zip(expected);
         let whole = own.take_while(|(event, number)| event.sequence == *number).count();
         events.truncate(before + whole);
@@ -101,6 +102,11 @@ impl RingSource {
         self.known = state.sequence;
         state
     }
+}
+
+/// Whether a number of an event comes after another. Over the end of 2^64 they begin anew.
+const fn is_after(number: u64, other: u64) -> bool {
+    number.wrapping_sub(other) as i64 > 0
 }
 
 impl Source for RingSource {
@@ -113,12 +119,14 @@ impl Source for RingSource {
         let drained = self.alloc.drain_events(events, CHUNK_EVENTS);
         // What a state already holds may have been told too, between two locks.
         let known = self.known;
-        let stale = events[before..].iter().take_while(|event| event.sequence <= known).count();
+        let stale =
+            events[before..].iter().take_while(|event| !is_after(event.sequence, known)).count();
         events.drain(before..before + stale);
         let lost = drained.dropped > std::mem::replace(&mut self.dropped, drained.dropped);
         let state = lost.then(|| self.resume(events, before));
-        if let (None, Some(last)) = (&state, events.last()) {
-            self.known = self.known.max(last.sequence);
+        let newer = events.last().filter(|last| is_after(last.sequence, known));
+        if let (None, Some(last)) = (&state, newer) {
+            self.known = last.sequence;
         }
         let sites: HashSet<u32> = events[before..].iter().map(Event::site).collect();
         for number in sites.into_iter().filter(|number| *number != 0) {

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::id::Key;
 
+use super::super::patience::Patience;
 use super::super::{Allocator, Inner};
 use super::Damage;
 use super::state::{Stage, Visit};
@@ -100,19 +101,16 @@ impl Inner {
     /// Has everything that was freed compared and released, as far as the device gets in `time` on
     /// its clock.
     pub(in crate::allocator) fn finish_checks(&self, time: Duration) -> Result<(), Error> {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = self.device.now_ns().saturating_add(ns);
+        let mut patience = Patience::new(&*self.device, time);
         loop {
             self.poll_checks()?;
             self.shrink_quarantine(0)?;
             let Some(point) = self.lock().checking.visits.front().map(|visit| visit.point) else {
                 return Ok(());
             };
-            let left = Duration::from_nanos(deadline.saturating_sub(self.device.now_ns()));
-            if left.is_zero() {
+            if patience.wait(&*self.device, &[point], SLICE)?.is_none() {
                 return Ok(());
             }
-            self.device.wait_any(&[point], left.min(SLICE))?;
         }
     }
 

@@ -1,6 +1,7 @@
 //! A pass as its owner sees it: begin, poll, end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compact::{Goal, Leg, Limits, Mode, What, Why, course, plan};
@@ -10,6 +11,7 @@ use crate::event::{Event, EventKind};
 use crate::point::SyncPoint;
 use crate::range::SegmentId;
 
+use super::super::patience::Patience;
 use super::super::{Allocator, Inner};
 use super::report::PassReport;
 use super::reserve::Batch;
@@ -146,25 +148,31 @@ impl Compactor {
     }
 
     /// Polls and waits until the pass is done, at most `patience` for each copy.
-    pub(super) fn run(&mut self, patience: Duration) -> Result<(), Error> {
-        let ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+    pub(super) fn run(&mut self, time: Duration) -> Result<(), Error> {
+        let inner = Arc::clone(&self.alloc.inner);
+        let device = &*inner.device;
+        let (mut patience, mut awaited) = (Patience::new(device, time), Vec::new());
         loop {
-            let start = self.alloc.inner.device.now_ns();
             if self.poll()?.done {
                 return Ok(());
             }
-            let points = self.alloc.inner.lock().awaited_copies(self.pass.id);
-            let early = self.pass.next_ns.saturating_sub(self.alloc.inner.device.now_ns());
+            let points = inner.lock().awaited_copies(self.pass.id);
+            let early = self.pass.next_ns.saturating_sub(device.now_ns());
             if points.is_empty() && early > 0 {
                 // With nothing to wait for, this only lets the time pass.
-                self.alloc.inner.device.wait_any(&[], Duration::from_nanos(early))?;
-                continue;
+                device.wait_any(&[], Duration::from_nanos(early))?;
+                if device.now_ns() >= self.pass.next_ns {
+                    continue;
+                }
+            } else if points != awaited {
+                patience = Patience::new(device, time);
+                awaited.clone_from(&points);
             }
-            let deadline = start.saturating_add(ns);
-            let left = deadline.saturating_sub(self.alloc.inner.device.now_ns());
-            let left = Duration::from_nanos(left.max(1));
-            if !points.is_empty() && !self.alloc.inner.device.wait_any(&points, left)? {
-                return Ok(());
+            // With no points, something was submitted or taken in just now.
+            let most = if points.is_empty() { Duration::ZERO } else { time };
+            match patience.wait(device, &points, most)? {
+                Some(true) => {}
+                _ => return Ok(()),
             }
         }
     }

@@ -19,6 +19,8 @@ const CHUNK: u64 = 64 << 20;
 
 /// How long a read whose wait failed is waited for once more.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Work that takes longer than this to be done with a page that was taken elsewhere is hung.
+const HUNG: Duration = Duration::from_secs(60);
 
 /// Which blocks to pause or to resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +324,7 @@ impl Inner {
             return Ok(());
         }
         if !self.caps().paging.is_some_and(|paging| paging.stream_ordered) {
-            self.wait_all(&after, Duration::MAX, 0)?;
+            self.wait_all(&after, HUNG, 0)?;
             after = Points::NONE;
         }
         self.paging()?.unmap(&ops, after.as_slice())?;

@@ -147,6 +147,12 @@ impl Inner {
         while bytes >= granule.get() * 8 {
             match self.paging()?.reserve(class, bytes) {
                 Ok(reserved) => {
+                    let is_aligned = |address| granule.divides(address);
+                    if !reserved.address.is_none_or(is_aligned) {
+                        self.paging()?.unreserve(reserved.space)?;
+                        let broken = "an address range is not aligned to its pages";
+                        return Err(DeviceError::Contract(broken).into());
+                    }
                     let pages = Pages::new(granule, bytes, self.config.pages);
                     let pages = pages.map_err(|_| Error::TableFull)?;
                     return Ok(Some(Paged::new(reserved.space, reserved.address, pages)));

@@ -125,9 +125,12 @@ impl Lanes {
 
     /// A point after all work so far.
     pub(super) fn mark(&mut self, stream: StreamId) -> Result<SyncPoint, DeviceError> {
+        let first = self.first_value;
         let lane = self.open_mut(stream)?;
         if !lane.foreign {
-            return Ok(SyncPoint { stream, value: lane.submitted });
+            // Before all work is value 0, wherever the values of work begin.
+            let any = lane.submitted > first;
+            return Ok(SyncPoint { stream, value: if any { lane.submitted } else { 0 } });
         }
         let event = Submission { modelled_ns: 0, given_ns: Some(0), effect: Effect::None };
         self.push(stream, event, Some(0))

@@ -1,20 +1,13 @@
-//! Moves against everything else, in every order of two threads at the allocator's lock:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p terrane-core --test moves_loom`.
+//! Moves against everything else.
 
-#![cfg(loom)]
-#![allow(clippy::unwrap_used)]
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use loom::thread;
 use terrane_core::compact::{Goal, Limits};
 use terrane_core::device::sim::{Sim, SimDevice};
 use terrane_core::device::{Device, StreamId, StreamSpec};
 use terrane_core::event::RecorderMode;
 use terrane_core::{Allocator, Config, Error, Growth, Handle, Limit, Request};
 
-const UNIT: u64 = 64 << 10;
+use super::{UNIT, explore, large};
+
 const GOAL: Goal = Goal::Contiguous { bytes: 2 * UNIT, align: 1 };
 
 struct Rig {
@@ -39,28 +32,6 @@ fn rig() -> Rig {
     alloc.free(all[0]).unwrap();
     alloc.free(all[2]).unwrap();
     Rig { sim, alloc, stream, block: all[1] }
-}
-
-/// Runs the test in every order; it tells each time whether the block moved, and both has to be.
-fn explore(test: impl Fn() -> bool + Send + Sync + 'static) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.max_branches = 20_000;
-    let (test, seen) = (Arc::new(test), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
-    let counts = Arc::clone(&seen);
-    model.check(move || {
-        // The model's own thread has a stack too small for an allocator.
-        let test = Arc::clone(&test);
-        let moved = large(move || test()).join().unwrap();
-        counts[usize::from(moved)].fetch_add(1, Ordering::Relaxed);
-    });
-    println!("{seen:?} orders in which the block stayed and moved");
-    assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{seen:?}");
-}
-
-/// A thread with room for what the allocator and the model of a device put on the stack.
-fn large<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    thread::Builder::new().stack_size(1 << 18).spawn(run).unwrap()
 }
 
 /// What a resolver was told stays true until it closes.
@@ -118,5 +89,32 @@ fn a_hold_against_a_begin() {
         rig.alloc.check().unwrap();
         assert_eq!(rig.sim.violations(), []);
         rig.alloc.info(block).unwrap().place.offset != UNIT
+    });
+}
+
+/// Memory that a move leaves is handed out once, behind the copy that reads it. While a pass holds
+/// its room a request may be refused; afterwards it is served.
+#[test]
+fn a_commit_against_a_request() {
+    explore(|| {
+        let rig = rig();
+        let alloc = rig.alloc.clone();
+        let mover = large(move || alloc.compact(GOAL, Limits::NONE).unwrap());
+        let request = Request::new(UNIT, rig.stream);
+        let during = rig.alloc.alloc(&request);
+        mover.join().unwrap();
+        let (was_served, got) = match during {
+            Ok(got) => (true, got.handle),
+            Err(error) => {
+                assert!(matches!(error, Error::OverUserLimit { .. } | Error::OutOfMemory(_)));
+                (false, rig.alloc.alloc(&request).unwrap().handle)
+            }
+        };
+        let all = [rig.alloc.info(got).unwrap(), rig.alloc.info(rig.block).unwrap()];
+        assert_ne!(all[0].place, all[1].place, "two blocks on one place");
+        rig.alloc.check().unwrap();
+        assert_eq!(rig.alloc.stats().free, UNIT);
+        assert_eq!(rig.sim.violations(), []);
+        was_served
     });
 }
