@@ -30,6 +30,8 @@ const MOST_CALLS: u64 = 400_000;
 /// How long a request waits on the host, on the device's clock.
 const TIME: Duration = Duration::from_millis(20);
 
+type Model = fn() -> Sim;
+
 /// The lies that a device can tell: those before the allocator's own flaws.
 fn lies() -> impl Iterator<Item = Flaw> {
     Flaw::ALL.iter().copied().take_while(|flaw| *flaw < Flaw::BlockTooSmall)
@@ -105,8 +107,7 @@ fn script(device: &Arc<dyn Device>, seed: u64) -> Result<(), Error> {
 
 #[test]
 fn no_lie_of_a_device_makes_the_allocator_panic_or_spin() {
-    let models: [(&str, fn() -> Sim); 3] =
-        [("cuda", Sim::cuda), ("vulkan", Sim::vulkan), ("slabs", Sim::slabs)];
+    let models = [("cuda", Sim::cuda as Model), ("vulkan", Sim::vulkan), ("slabs", Sim::slabs)];
     let mut wrong = Vec::new();
     let mut refused = 0;
     for flaw in lies() {
@@ -162,7 +163,7 @@ fn a_device_that_wakes_too_early_gets_no_memory_handed_out_before_its_point() {
         let point = sim.submit(streams[1], 0).unwrap();
         alloc.free_after(block, &Points::one(point)).unwrap();
         for wait in [Wait::OnHost(TIME), Wait::Never] {
-            let error = alloc.alloc(&whole.clone().wait(wait)).unwrap_err();
+            let error = alloc.alloc(&whole.wait(wait)).unwrap_err();
             let expected = matches!(error, Error::TimedOut { .. } | Error::WouldWait { .. });
             assert!(expected, "{flaw:?}: {error}");
         }
@@ -191,7 +192,7 @@ fn waits_end_on_a_clock_that_stands_still() {
     submission.close_at(point);
     alloc.free(block).unwrap();
     let before = device.now_ns();
-    let error = alloc.alloc(&whole.clone().wait(Wait::OnHost(TIME))).unwrap_err();
+    let error = alloc.alloc(&whole.wait(Wait::OnHost(TIME))).unwrap_err();
     assert_eq!(error, Error::TimedOut { asked: 2 * MIB });
     assert_eq!(alloc.wait(point, TIME), Err(Error::TimedOut { asked: 0 }));
     assert_eq!(device.now_ns(), before, "the clock did stand still");

@@ -17,7 +17,8 @@ pub struct Options {
 }
 
 /// As fuzz/Cargo.toml has them.
-const TARGETS: [&str; 6] = ["pickle", "json", "lines", "own", "wire", "texts"];
+const TARGETS: [&str; 8] =
+    ["pickle", "json", "lines", "own", "wire", "texts", "range", "allocator"];
 
 /// Runs each target from its seeds and what earlier runs found worth keeping.
 pub fn run(options: &Options) -> Result<()> {

@@ -111,7 +111,7 @@ impl Ranges {
 
     /// The first nodes of all runs of two or more free nodes. Two neighbours differ in home, so
     /// every run has a node that is not done: the first such node of a run stands for it.
-    pub(super) fn runs(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn runs(&self) -> impl Iterator<Item = NodeId> + '_ {
         let any = self.boundaries > 0;
         self.homes
             .all()

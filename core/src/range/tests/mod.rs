@@ -7,6 +7,7 @@ mod model;
 mod pair;
 mod props;
 mod random;
+mod swarm;
 
 use crate::point::{Points, StreamId, SyncPoint};
 
