@@ -108,10 +108,12 @@ impl Driver {
 
     /// Work on a block. The model objects where it is not ordered behind others' of its memory.
     fn use_block(&mut self, live: Live, stream: StreamId) {
-        let (place, bytes) = (self.place(live), live.allocated);
-        let binding = Binding { place, bytes, access: Access::Write };
+        let mut submission = self.alloc.submit(stream);
+        let block = submission.resolve(live.handle).expect("a live block");
+        assert!(block.bytes >= live.requested);
+        let binding = Binding { place: block.place, bytes: block.bytes, access: Access::Write };
         let point = self.sim.submit_using(stream, 0, &[binding]).expect("a stream of the model");
-        self.alloc.record_use_until(live.handle, point).expect("a live block");
+        submission.close_at(point);
         if stream == self.streams[2] {
             self.open.push(point);
         }
