@@ -218,7 +218,7 @@ impl Swarm {
 
 /// Whatever operations the bytes say, on both; they are the same after each.
 pub fn driven(bytes: &[u8]) {
-    let mut draw = Draw::Bytes(bytes.to_vec().into_iter());
+    let mut draw = Draw::Bytes(Vec::from(bytes).into_iter());
     let unit = draw.pick(&[1, 7, 256]);
     let mut swarm = Swarm::new(draw, unit);
     while !swarm.draw.is_over() {
