@@ -387,8 +387,10 @@ impl Inner {
                 What::Fixed { owner, why } => Some((owner, why, part.bytes)),
                 _ => None,
             });
+            // Looked for before the lock is taken: there may be few of them among many parts.
+            let told: Vec<_> = fixed.take(REFUSALS_TOLD).collect();
             let mut state = self.lock();
-            for (owner, why, bytes) in fixed.take(REFUSALS_TOLD) {
+            for (owner, why, bytes) in told {
                 if let Some((_, sum)) = rest.iter_mut().find(|(of, _)| *of == why) {
                     sum.blocks = sum.blocks.saturating_sub(1);
                     sum.bytes = sum.bytes.saturating_sub(bytes);
