@@ -47,6 +47,10 @@ impl Inspector {
                 }
             });
         }
+        if ui.available_width() < arrangements_width(ui) {
+            // They are in the menu, too; here they would lie over it.
+            return;
+        }
         ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
             for arrangement in Arrangement::ALL.into_iter().rev() {
                 let tip = "arrange the views for this";
@@ -159,6 +163,17 @@ impl Inspector {
             ui.weak("Ctrl+K finds every command, ? shows all keys.");
         });
     }
+}
+
+/// What the names of all arrangements take beside each other.
+fn arrangements_width(ui: &Ui) -> f32 {
+    let apart = ui.spacing().item_spacing.x + 2.0 * ui.spacing().button_padding.x;
+    let width = |arrangement: Arrangement| {
+        let (font, color) = (egui::FontId::proportional(12.0), egui::Color32::WHITE);
+        let words = ui.painter().layout_no_wrap(arrangement.title().to_owned(), font, color);
+        words.size().x + apart
+    };
+    Arrangement::ALL.into_iter().map(width).sum()
 }
 
 /// The moment shown, and how to get to another.

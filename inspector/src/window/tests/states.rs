@@ -102,6 +102,12 @@ fn small_windows_and_large_text_lose_nothing() {
         harness.ctx.set_zoom_factor(scale);
         harness.run_steps(4);
         assert!(harness.query_all_by_label("File").count() > 0, "{size:?}");
+        // Nothing lies over the menus.
+        let menus = harness.get_by_label("Help").rect();
+        let shortcuts = harness.query_all_by_label("Leak hunt").map(|node| node.rect());
+        for rect in shortcuts {
+            assert!(rect.left() > menus.right(), "{size:?}: {rect:?} over {menus:?}");
+        }
     }
 }
 
