@@ -106,7 +106,13 @@ impl Driver {
         if self.is_lost() {
             return Err(DeviceError::Lost);
         }
-        if std::process::id() == self.process { Ok(()) } else { Err(DeviceError::AfterFork) }
+        if self.is_here() { Ok(()) } else { Err(DeviceError::AfterFork) }
+    }
+
+    /// Whether this is the process that opened the device. What a forked child drops stays with
+    /// the driver, whose threads and locks are the parent's: a call may never come back.
+    pub fn is_here(&self) -> bool {
+        std::process::id() == self.process
     }
 
     /// Makes a call about an object of `bytes`, counted, timed, and perhaps made to fail.
@@ -144,6 +150,9 @@ impl Driver {
 
     /// Makes a call that can not fail.
     pub fn done(&self, call: Call, f: impl FnOnce(&ash::Device)) {
+        if !self.is_here() {
+            return;
+        }
         let start = Instant::now();
         f(&self.device);
         self.calls.add(call, start.elapsed());
@@ -182,7 +191,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if self.owned {
+        if self.owned && self.is_here() {
             // SAFETY: every object made from the device holds this struct, so none is left, and
             // the device was made idle before they went.
             unsafe { self.device.destroy_device(None) };

@@ -38,6 +38,8 @@ pub struct Instance {
     pub messages: Arc<Messages>,
     messenger: Option<Messenger>,
     owned: bool,
+    /// The process that loaded it: a forked child leaves it alone.
+    process: u32,
 }
 
 impl Instance {
@@ -66,13 +68,14 @@ impl Instance {
         let raw = create(&entry, version, validation, debug_utils).map_err(no_instance)?;
         let messages = Arc::new(Messages::default());
         let messenger = validation.then(|| listen(&entry, &raw, &messages)).flatten();
-        Ok(Self { _entry: entry, raw, debug_utils, messages, messenger, owned: true })
+        let process = std::process::id();
+        Ok(Self { _entry: entry, raw, debug_utils, messages, messenger, owned: true, process })
     }
 
     /// Uses an instance that a host program owns and keeps alive.
     pub fn of_host(entry: ash::Entry, raw: ash::Instance, debug_utils: bool) -> Self {
-        let messages = Arc::default();
-        Self { _entry: entry, raw, debug_utils, messages, messenger: None, owned: false }
+        let (messages, process) = (Arc::default(), std::process::id());
+        Self { _entry: entry, raw, debug_utils, messages, messenger: None, owned: false, process }
     }
 
     /// The physical devices, in the driver's order.
@@ -89,6 +92,9 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
         if let Some(messenger) = self.messenger.take() {
             // SAFETY: the messenger was made by this instance, which is still alive.
             unsafe { messenger.fns.destroy_debug_utils_messenger(messenger.raw, None) };

@@ -130,6 +130,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let driver = &self.driver;
+        if !driver.is_here() {
+            return;
+        }
         // SAFETY: a slot is dropped when its submission is done, or when the device is idle.
         unsafe {
             for &pool in &self.descriptors {

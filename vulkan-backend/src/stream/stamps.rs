@@ -53,6 +53,9 @@ impl Stamps {
 
 impl Drop for Stamps {
     fn drop(&mut self) {
+        if !self.driver.is_here() {
+            return;
+        }
         // SAFETY: the submission with these queries keeps them until it is done.
         unsafe { self.driver.device.destroy_query_pool(self.pool, None) };
     }

@@ -47,6 +47,9 @@ fn fits(saved: &[u8], uuid: &[u8; 16]) -> bool {
 
 impl Drop for PipelineCache {
     fn drop(&mut self) {
+        if !self.driver.is_here() {
+            return;
+        }
         // SAFETY: nobody else owns the cache.
         unsafe { self.driver.device.destroy_pipeline_cache(self.raw, None) };
     }
@@ -162,6 +165,9 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        if !self.driver.is_here() {
+            return;
+        }
         let device = &self.driver.device;
         // SAFETY: submissions keep the pipelines that they use.
         unsafe {

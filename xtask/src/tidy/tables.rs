@@ -72,6 +72,8 @@ pub const UNSAFE_WITHIN: &[&str] = &[
     "tests/src/clauses/kernels.rs",
     // The same for the kernel that compaction is measured beside.
     "tests/src/bin/compaction/kernel.rs",
+    // Nothing safe forks.
+    "tests/tests/fork.rs",
 ];
 
 /// Our packages and those of ours that each may depend on (dev-dependencies are free).
