@@ -120,6 +120,12 @@ impl Program {
         });
     }
 
+    /// Waits for what it has submitted, some of which may still refer to semaphores of ours.
+    fn settle(&self) {
+        // SAFETY: the device is alive, and nobody else submits meanwhile.
+        unsafe { self.device.device_wait_idle() }.unwrap();
+    }
+
     fn stop(self, semaphores: &[vk::Semaphore]) {
         // SAFETY: everything made from the device is gone but these.
         unsafe {
@@ -192,6 +198,7 @@ fn a_block_used_by_a_host_program_is_free_after_its_semaphores_value() {
     assert!(reached(&device, point, Duration::from_secs(5)));
     assert_eq!(device.semaphore(point).unwrap(), None);
     device.retire_stream(stream).unwrap();
+    program.settle();
     drop((bench, device));
     program.stop(&[semaphore]);
 }
