@@ -19,6 +19,14 @@ impl Piece {
             && self.offset < other.offset + other.bytes
             && other.offset < self.offset + self.bytes
     }
+
+    /// Whether both were named by some of the same addresses: bytes that are mapped twice are
+    /// the same by [`overlaps`](Self::overlaps), not by this.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.at.space == other.at.space
+            && self.at.offset < other.at.offset + other.bytes
+            && other.at.offset < self.at.offset + self.bytes
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -135,7 +135,7 @@ impl InFlight {
         self.by_memory
             .get(&mapping.memory)?
             .iter()
-            .filter(|t| t.piece.at.space == mapping.at.space && t.piece.overlaps(mapping))
+            .filter(|t| t.piece.meets(mapping))
             .map(|t| t.point)
             .find(|point| !settled(*point))
     }

@@ -216,6 +216,25 @@ fn unordered_work_on_the_same_bytes_is_a_race_also_through_two_mappings() {
 }
 
 #[test]
+fn of_two_mappings_of_a_page_the_one_that_no_work_uses_may_go() {
+    let sim = Sim::cuda().completion(Completion::ByHand).open();
+    let paging = sim.paging().unwrap();
+    let space = paging.reserve(DEVICE, 4 * MIB).unwrap().space;
+    let page = paging.create(DEVICE, 2 * MIB, false).unwrap();
+    paging.map(&[map(space, 0, page, 2 * MIB), map(space, 2 * MIB, page, 2 * MIB)], &[]).unwrap();
+    let a = stream(&sim);
+    let work = sim.submit_using(a, 0, &[written(space, 2 * MIB, 256)]).unwrap();
+    let gone = |offset| UnmapOp { at: at(space, offset), bytes: 2 * MIB };
+    paging.unmap(&[gone(0)], &[]).unwrap();
+    assert_eq!(sim.violations(), []);
+    assert!(matches!(paging.unmap(&[gone(2 * MIB)], &[]), Err(DeviceError::InvalidCall(_))));
+    let call = CallKind::Unmap;
+    assert_eq!(sim.violations()[0], Violation::ReleasedInUse { call, work });
+    sim.complete_all();
+    paging.unmap(&[gone(2 * MIB)], &[]).unwrap();
+}
+
+#[test]
 fn memory_in_use_can_not_be_given_back_and_unmapped_ranges_can_not_be_used() {
     let sim = Sim::cuda().completion(Completion::ByHand).open();
     let paging = sim.paging().unwrap();

@@ -1,6 +1,6 @@
 //! Devices around a device: one that fails on purpose, one that counts, one that is smaller.
 //!
-//! Each is a [`Device`](super::Device) with all the powers of the one inside, and they can be
+//! Each is a [`Device`] with all the powers of the one inside, and they can be
 //! put around each other: `Logged::new(Faulty::new(Limited::new(device, limits), faults))`.
 //!
 //! A fourth, [`Watched`], only tells of its calls. A fifth, [`Paced`], shows what all devices have
