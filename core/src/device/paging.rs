@@ -53,7 +53,9 @@ pub trait Paging {
     fn create(&self, class: ClassId, bytes: u64, exportable: bool)
     -> Result<MemoryId, DeviceError>;
 
-    /// Gives a memory object back. Pre: it is mapped nowhere.
+    /// Gives a memory object back. Pre: all its mappings were dropped. Where that is ordered behind
+    /// work ([`PagingCaps::stream_ordered`](super::PagingCaps)) and not done yet, the device keeps
+    /// the object until it is.
     ///
     /// # Errors
     /// [`DeviceError::InvalidCall`].

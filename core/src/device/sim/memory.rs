@@ -20,6 +20,8 @@ struct Object {
     /// Mappings by both tables.
     declared: u64,
     actual: u64,
+    /// It was given back; the last of its mappings goes behind work.
+    leaving: bool,
     store: Option<Store>,
 }
 
@@ -110,7 +112,16 @@ impl Memory {
         };
         self.used[usize::from(spec.heap.0)] += bytes;
         let id = self.take_id();
-        let object = Object { class, heap: spec.heap, bytes, plain, declared: 0, actual: 0, store };
+        let object = Object {
+            class,
+            heap: spec.heap,
+            bytes,
+            plain,
+            declared: 0,
+            actual: 0,
+            leaving: false,
+            store,
+        };
         self.objects.insert(id, object);
         Ok(id)
     }
@@ -242,15 +253,19 @@ impl Memory {
 
     pub(super) fn release(&mut self, memory: MemoryId) -> Result<(), DeviceError> {
         let object = self.page_object(memory)?;
-        if object.declared > 0 || object.actual > 0 {
+        if object.declared > 0 {
             return Err(INVALID("the memory object is still mapped"));
         }
-        self.drop_object(memory.0);
+        if object.actual == 0 {
+            self.drop_object(memory.0);
+        } else if let Some(object) = self.objects.get_mut(&memory.0) {
+            object.leaving = true;
+        }
         Ok(())
     }
 
     fn page_object(&self, memory: MemoryId) -> Result<&Object, DeviceError> {
-        let object = self.objects.get(&memory.0).filter(|object| !object.plain);
+        let object = self.objects.get(&memory.0).filter(|object| !object.plain && !object.leaving);
         object.ok_or(INVALID("no such memory object"))
     }
 
@@ -361,6 +376,9 @@ impl Memory {
                 && let Some(object) = self.objects.get_mut(&old.memory)
             {
                 object.actual -= 1;
+                if object.leaving && object.actual == 0 {
+                    self.drop_object(old.memory);
+                }
             }
         }
     }

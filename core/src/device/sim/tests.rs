@@ -235,6 +235,27 @@ fn of_two_mappings_of_a_page_the_one_that_no_work_uses_may_go() {
 }
 
 #[test]
+fn memory_given_back_behind_an_ordered_unmap_stays_until_that_is_done() {
+    let sim = Sim::vulkan().completion(Completion::ByHand).open();
+    let paging = sim.paging().unwrap();
+    let space = paging.reserve(DEVICE, MIB).unwrap().space;
+    let page = paging.create(DEVICE, 65_536, false).unwrap();
+    paging.map(&[map(space, 0, page, 65_536)], &[]).unwrap();
+    sim.complete_all();
+    let a = stream(&sim);
+    let others = sim.submit(a, 0).unwrap();
+    assert!(matches!(paging.release(page), Err(DeviceError::InvalidCall(_))), "it is mapped");
+    let count = sim.violations().len();
+    paging.unmap(&[UnmapOp { at: at(space, 0), bytes: 65_536 }], &[others]).unwrap();
+    paging.release(page).unwrap();
+    assert!(paging.release(page).is_err(), "given back twice");
+    assert_eq!(sim.memory_objects(), 1);
+    sim.complete_all();
+    assert_eq!((sim.memory_objects(), sim.mappings()), (0, 0));
+    assert_eq!(sim.violations().len(), count + 1, "but for the second time");
+}
+
+#[test]
 fn memory_in_use_can_not_be_given_back_and_unmapped_ranges_can_not_be_used() {
     let sim = Sim::cuda().completion(Completion::ByHand).open();
     let paging = sim.paging().unwrap();
