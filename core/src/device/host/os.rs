@@ -47,12 +47,34 @@ impl Region {
         Ok(region)
     }
 
-    /// Addresses with nothing behind them.
-    pub(super) fn reserved(bytes: u64) -> Result<Self, DeviceError> {
-        Self::map(bytes, ProtFlags::empty()).map_err(|error| match error {
-            DeviceError::OutOfMemory { bytes } => DeviceError::OutOfAddressSpace { bytes },
+    /// Addresses with nothing behind them, the first a multiple of `align`, a power of two. Both
+    /// are multiples of the system's pages.
+    pub(super) fn reserved(bytes: u64, align: u64) -> Result<Self, DeviceError> {
+        let refused = DeviceError::OutOfAddressSpace { bytes };
+        let more = bytes.checked_add(align).ok_or(refused)?;
+        let mut region = Self::map(more, ProtFlags::empty()).map_err(|error| match error {
+            DeviceError::OutOfMemory { .. } => refused,
             other => other,
-        })
+        })?;
+        let first = region.base.as_ptr().addr() as u64;
+        region.keep((first.next_multiple_of(align) - first) as usize, bytes as usize);
+        Ok(region)
+    }
+
+    /// Gives the addresses back that lie before the first `skip` bytes and behind `bytes` more.
+    fn keep(&mut self, skip: usize, bytes: usize) {
+        let rest = self.bytes - skip - bytes;
+        // SAFETY: all three parts lie inside the region, which is ours; nobody has used it yet.
+        unsafe {
+            if skip > 0 {
+                let _ = munmap(self.start(), skip);
+            }
+            self.base = self.base.add(skip);
+            if rest > 0 {
+                let _ = munmap(self.base.add(bytes).as_ptr().cast(), rest);
+            }
+        }
+        self.bytes = bytes;
     }
 
     fn map(bytes: u64, prot: ProtFlags) -> Result<Self, DeviceError> {

@@ -152,7 +152,7 @@ impl Tables {
         if bytes > paging.space_bytes.saturating_sub(self.space_bytes) {
             return Err(DeviceError::OutOfAddressSpace { bytes });
         }
-        let region = Region::reserved(bytes)?;
+        let region = Region::reserved(bytes, paging.granularity)?;
         let address = Some(region.base().as_ptr().addr() as u64);
         self.space_bytes += bytes;
         let id = self.take_id();

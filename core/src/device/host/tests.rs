@@ -155,6 +155,23 @@ fn one_page_mapped_at_two_places_is_the_same_memory() {
 }
 
 #[test]
+fn reserved_addresses_begin_at_a_multiple_of_the_page() {
+    let device = open(1);
+    let paging = device.paging().unwrap();
+    let mut spaces = Vec::new();
+    for pages in 1..40 {
+        // Of the system's smaller pages, so that its next free addresses lie anywhere.
+        plain(&device, pages * os::page_bytes()).unwrap();
+        let reserved = paging.reserve(CLASS, pages * PAGE).unwrap();
+        assert!(reserved.address.unwrap().is_multiple_of(PAGE), "{reserved:?}");
+        spaces.push(reserved.space);
+    }
+    for space in spaces {
+        paging.unreserve(space).unwrap();
+    }
+}
+
+#[test]
 fn a_failed_map_changes_nothing_and_wrong_calls_are_refused() {
     let device = open(1);
     let paging = device.paging().unwrap();
