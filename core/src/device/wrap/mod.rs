@@ -28,7 +28,9 @@ pub use watched::Watched;
 
 use std::time::Duration;
 
-use super::{Caps, Device, DeviceError, HeapUse, MemoryId, Plain, SpaceId, StreamId, SyncPoint};
+use super::{
+    Caps, Device, DeviceError, HeapUse, MemoryId, Plain, Reserved, SpaceId, StreamId, SyncPoint,
+};
 
 /// What a call made or gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +76,11 @@ trait Hook: Send + Sync + 'static {
     fn plain(&self, asked: u64, plain: Plain) -> Plain {
         let _ = asked;
         plain
+    }
+
+    /// What a new space is shown as.
+    fn reserved(&self, reserved: Reserved) -> Reserved {
+        reserved
     }
 
     /// What is shown to be reached on a stream.

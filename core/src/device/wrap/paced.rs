@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Common, Hook, Object, Wrapped};
 use crate::device::{
-    Caps, Device, DeviceError, HeapUse, Plain, Points, StreamId, StreamSpec, SyncPoint,
+    Caps, Device, DeviceError, HeapUse, Plain, Points, Reserved, StreamId, StreamSpec, SyncPoint,
 };
 
 /// A device that shows [`Common`] capabilities, and whose work counts as done in an order that
@@ -149,6 +149,11 @@ impl Hook for Pacing {
     fn plain(&self, asked: u64, plain: Plain) -> Plain {
         // Devices round up as they like, and place segments where they like.
         Plain { bytes: asked, address: None, ..plain }
+    }
+
+    fn reserved(&self, reserved: Reserved) -> Reserved {
+        // Aligned to the device's pages, which may be smaller than those that are shown.
+        Reserved { address: None, ..reserved }
     }
 
     fn reached(&self, device: &dyn Device, stream: StreamId) -> Result<u64, DeviceError> {

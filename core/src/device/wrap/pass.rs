@@ -275,7 +275,8 @@ impl<H: Hook> Device for Wrapped<H> {
 impl<H: Hook> Paging for Wrapped<H> {
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Reserved, DeviceError> {
         let ask = Ask::of(CallKind::Reserve).bytes(bytes);
-        self.pass(ask, |device| paging(device)?.reserve(class, bytes))
+        let reserved = self.pass(ask, |device| paging(device)?.reserve(class, bytes))?;
+        Ok(self.hook.reserved(reserved))
     }
 
     fn unreserve(&self, space: SpaceId) -> Result<(), DeviceError> {

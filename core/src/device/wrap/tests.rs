@@ -194,6 +194,16 @@ fn a_paced_device_shows_work_as_done_when_it_is_told_and_never_before_it_is() {
 }
 
 #[test]
+fn a_paced_device_shows_no_address_since_it_says_that_it_has_none() {
+    let sim = Sim::cuda().open();
+    let device = Paced::new(sim.shared(), Common::Pages).unwrap();
+    let reserve = |device: &dyn Device| device.paging().unwrap().reserve(CLASS, 8 * MIB).unwrap();
+    // An address is a multiple of the device's own pages, here and there smaller than those shown.
+    assert_eq!((reserve(&*device).address, device.caps().addresses), (None, false));
+    assert!(reserve(&sim).address.is_some());
+}
+
+#[test]
 fn all_devices_are_shown_with_the_same_capabilities_or_refused_with_the_reason() {
     let shown = |sim: Sim, common| {
         let device = Paced::new(sim.open().shared(), common)?;
