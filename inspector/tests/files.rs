@@ -327,7 +327,7 @@ fn a_replay_is_recorded_and_every_command_reads_the_file() {
     assert_eq!(device["peak_reserved"], report["peak_reserved"]);
     let found = json(&["peak", &out]);
     let site = found["rows"][0]["site"].as_str().unwrap();
-    assert!(site.contains("engine.rs:"), "the line that asked: {site}");
+    assert!(site.contains("engine/mod.rs:"), "the line that asked: {site}");
     for command in [
         &["timeline"][..],
         &["leaks"],
