@@ -53,6 +53,16 @@ pub fn driver_packages() {
     }
 }
 
+/// Install one package by its name.
+pub fn debian(name: &str) -> Result<()> {
+    if !shell::on_path("apt-get") {
+        bail!("there is no apt-get here; install an equivalent of {name} by hand");
+    }
+    let privilege = Privilege::find()?;
+    shell::run(&mut privilege.apt(&["update"]))?;
+    shell::run(&mut privilege.apt(&["install", "--yes", "--no-install-recommends", name]))
+}
+
 /// Whether all packages are installed, so that a test which finds no driver is at fault.
 pub fn have_driver_packages() -> bool {
     PACKAGES.iter().all(|package| installed_version(package).is_some())

@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod coverage;
 mod demo;
 mod dist;
 mod fuzz;
@@ -47,6 +48,8 @@ enum Task {
     Loom,
     /// Threads, streams, passes, faults and recording at once, for a long time.
     Soak(soak::Options),
+    /// Which lines of the allocator and of traces the tests run; needs some minutes.
+    Coverage(coverage::Options),
     /// What needs an NVIDIA GPU: build a bundle, run it in one call, write records.
     H200(h200::Options),
 }
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Loom => loom::run(),
         Task::Soak(options) => soak::run(&options),
+        Task::Coverage(options) => coverage::run(&options),
         Task::H200(options) => h200::run(&options),
     };
     // Printed by hand: anyhow's own form adds a backtrace of xtask, which helps nobody.

@@ -23,6 +23,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 
 use crate::{metadata, shell};
+pub use paths::{attributes, is_cfg_test};
 use tree::Tree;
 
 /// One broken rule, at one place.

@@ -179,7 +179,8 @@ impl<'a> Visit<'a> for Visitor {
     }
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// The attributes of an item that tests may have.
+pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,
