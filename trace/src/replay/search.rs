@@ -88,7 +88,8 @@ pub struct Row {
     pub pages_stolen: u64,
     /// Requests refused.
     pub failures: u64,
-    /// Whether no other row is better in one of ratio and mapping and no worse in the other.
+    /// Whether nothing was refused, and no other row of which that is true is better in one of
+    /// ratio and mapping and no worse in the other.
     pub on_frontier: bool,
 }
 
@@ -127,8 +128,11 @@ pub fn sweep(
 }
 
 fn mark_frontier(rows: &mut [Row]) {
-    let points: Vec<(f64, f64)> = rows.iter().map(|row| (row.ratio, row.mapping_share)).collect();
-    for (row, mine) in rows.iter_mut().zip(&points) {
+    // A row that refused requests had less to serve: it beats none.
+    let serves = rows.iter().filter(|row| row.failures == 0);
+    let points: Vec<(f64, f64)> = serves.map(|row| (row.ratio, row.mapping_share)).collect();
+    for row in rows {
+        let mine = (row.ratio, row.mapping_share);
         let beaten = points.iter().any(|other| {
             other.0 <= mine.0 && other.1 <= mine.1 && (other.0 < mine.0 || other.1 < mine.1)
         });
@@ -164,4 +168,34 @@ fn settings() -> Vec<(String, Pages)> {
     }
     add("stale_max 0 (no stealing)".to_owned(), Pages { stale_max: 0, ..base });
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_beaten_only_by_one_that_serves_everything() {
+        let row = |ratio, mapping_share, failures| Row {
+            setting: String::new(),
+            ratio,
+            mapping_share,
+            map_ms_total: 0.0,
+            pages_created: 0,
+            pages_stolen: 0,
+            failures,
+            on_frontier: true,
+        };
+        let mut rows = [
+            row(1.2, 0.1, 0),
+            row(1.1, 0.2, 0),
+            // Worse in one thing, no better in the other.
+            row(1.2, 0.2, 0),
+            // Equal ones do not beat each other.
+            row(1.1, 0.2, 0),
+            row(0.9, 0.0, 3),
+        ];
+        mark_frontier(&mut rows);
+        assert_eq!(rows.map(|row| row.on_frontier), [true, true, false, true, false]);
+    }
 }
