@@ -212,16 +212,28 @@ impl Ranges {
         }
     }
 
+    /// The segments, empty. What was mapped into one expandable segment in turn is one again, since
+    /// blocks lie across.
     fn finish(self, device: i64) -> Vec<Segment> {
-        let segment = |(address, Range { end, like }): (u64, Range)| Segment {
-            device,
-            address,
-            total_bytes: end - address,
-            allocated_bytes: 0,
-            active_bytes: 0,
-            requested_bytes: None,
-            ..like
-        };
-        self.0.into_iter().map(segment).collect()
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.0.len());
+        for (address, Range { end, like }) in self.0 {
+            let goes_on = |last: &&mut Segment| {
+                let touches = last.address.saturating_add(last.total_bytes) == address;
+                touches && last.expandable && like.expandable && last.stream == like.stream
+            };
+            match segments.last_mut().filter(goes_on) {
+                Some(last) => last.total_bytes += end - address,
+                None => segments.push(Segment {
+                    device,
+                    address,
+                    total_bytes: end - address,
+                    allocated_bytes: 0,
+                    active_bytes: 0,
+                    requested_bytes: None,
+                    ..like
+                }),
+            }
+        }
+        segments
     }
 }
