@@ -8,8 +8,11 @@ use std::process::{Command, Stdio};
 
 use terrane_trace::diagnose::{LeakOptions, SiteBy, leaks, peak_by};
 use terrane_trace::export::{Encoding, csv, perfetto, pytorch, stacks};
-use terrane_trace::recording::{Recording, open_recording};
-use terrane_trace::snapshot::{ReadOptions, Snapshot, read_json_snapshot, read_snapshot};
+use terrane_trace::recording::{Recording, open_recording, read_recording};
+use terrane_trace::snapshot::{
+    BlockState, Happened, Happening, Note, ReadOptions, SegmentKind, Snapshot, read_json_snapshot,
+    read_snapshot,
+};
 use terrane_trace::{Limits, read_csv};
 
 fn open(name: &str) -> Recording {
@@ -183,6 +186,147 @@ fn the_perfetto_trace_is_json_with_every_block_and_the_right_peak() {
     perfetto(&oom.snapshot, &[&oom.histories[0]], &mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     assert_eq!(text.matches("\"out of memory\"").count(), 54);
+}
+
+/// Everything that a snapshot can hold: page-locked memory, every action, blocks that wait, numbers
+/// of every length, long texts, and what no file needs to have left out.
+fn everything() -> Recording {
+    let actions = [
+        "alloc",
+        "free_requested",
+        "free_completed",
+        "segment_alloc",
+        "segment_free",
+        "segment_map",
+        "segment_unmap",
+        "snapshot",
+        "oom",
+        "annotate",
+        "of tomorrow",
+    ];
+    let long = "x".repeat(300);
+    let entry = |(at, action): (usize, &&str)| {
+        let place = if *action == "oom" { "device_free" } else { "addr" };
+        let frames: Vec<_> = (0..at)
+            .map(|line| serde_json::json!({"filename": long, "name": "f", "line": line}))
+            .collect();
+        serde_json::json!({
+            "action": action, place: u64::MAX >> (6 * at), "size": 1_u64 << (5 * at),
+            "stream": 7 * (at % 3), "time_us": 1_700_000_000_000_000_u64 + at as u64,
+            "frames": frames, "compile_context": "1/0", "user_metadata": format!("note {at}"),
+        })
+    };
+    let trace: Vec<_> = actions.iter().enumerate().map(entry).collect();
+    let block = |at: u64, state: &str| {
+        serde_json::json!({
+            "address": (1_u64 << 40) + 512 * at, "size": 512, "requested_size": 500 + at,
+            "state": state, "frames": [],
+        })
+    };
+    let states = ["active_allocated", "active_pending_free", "inactive"];
+    let blocks: Vec<_> = (0..).zip(states).map(|(at, state)| block(at, state)).collect();
+    let segment = |kind: serde_json::Value, expandable: bool| {
+        serde_json::json!({
+            "device": 3, "address": 1_u64 << 40, "total_size": 1536, "allocated_size": 512,
+            "active_size": 1024, "stream": 14, "segment_type": kind, "segment_pool_id": [0, 9],
+            "is_expandable": expandable, "frames": [], "blocks": blocks,
+        })
+    };
+    let whole = serde_json::json!({
+        "segments": [segment("small".into(), false), segment("large".into(), true)],
+        "device_traces": [[], trace],
+        "host_segments": [segment(serde_json::Value::Null, false)],
+        "host_traces": [trace[..4]],
+        "allocator_settings": {
+            "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "expandable_segments": true,
+            "max_split_size": 64_u64 << 20,
+        },
+        "external_annotations": [
+            {"name": "step", "stage": "START", "device": 1, "time_us": 1_700_000_000_000_000_u64},
+            {"name": long, "time_us": 5},
+            {"name": "without a time"},
+        ],
+    });
+    let text = serde_json::to_vec(&whole).unwrap();
+    let go = &mut |_| ControlFlow::Continue(());
+    read_recording(&text, &ReadOptions::default(), go).unwrap()
+}
+
+/// Page-locked memory stands where the device's does, so that it is compared.
+fn host_only(snapshot: &Snapshot) -> Snapshot {
+    let mut host = snapshot.clone();
+    host.segments = std::mem::take(&mut host.host_segments);
+    host.device_traces = std::mem::take(&mut host.host_traces);
+    host
+}
+
+#[test]
+fn all_that_a_snapshot_can_hold_comes_back() {
+    let recording = everything();
+    let snapshot = &recording.snapshot;
+    assert_eq!(snapshot.notes, [Note::AnnotationsLeftOut(1), Note::UnknownActions(1)]);
+    assert_eq!((snapshot.host_segments.len(), snapshot.host_traces[0].len()), (1, 4));
+    assert_eq!(snapshot.settings.max_split_bytes, Some(64 << 20));
+    let states: Vec<BlockState> =
+        snapshot.segments[0].blocks.iter().map(|block| block.state).collect();
+    let expected = [BlockState::Allocated, BlockState::PendingFree, BlockState::Inactive];
+    assert_eq!(states, expected);
+    for encoding in [Encoding::Pickle, Encoding::Json] {
+        let again = read(&exported(&recording, encoding), encoding);
+        assert_same(snapshot, &again);
+        assert_same(&host_only(snapshot), &host_only(&again));
+        assert_eq!(again.host_segments[0].kind, SegmentKind::Unknown);
+        let texts = |snapshot: &Snapshot| -> Vec<[String; 2]> {
+            let entries = snapshot.device_traces.iter().flatten();
+            let text = |text: Option<_>| snapshot.strings.get(text.unwrap()).to_owned();
+            entries.map(|entry| [text(entry.metadata), text(entry.compile_context)]).collect()
+        };
+        assert_eq!(texts(snapshot), texts(&again));
+        // The annotation without a time was not read, so it is not written.
+        assert_eq!(again.notes, [Note::UnknownActions(1)]);
+    }
+}
+
+#[test]
+fn what_happens_in_our_allocator_has_a_name_in_the_lane_of_its_stream() {
+    let mut recording = open("traces/resnet50_amp.native.csv.gz");
+    let happenings = [
+        (Happened::MoveSubmitted, "moves"),
+        (Happened::MoveCommitted, "moved"),
+        (Happened::MoveCancelled, "move cancelled"),
+        (Happened::MoveDropped, "freed while it moved"),
+        (Happened::MoveCorrupt, "move: the copy differs"),
+        (Happened::MoveRefused { why: 1, blocks: 2 }, "not moved"),
+        (Happened::PassEnd(3), "pass of moves ends"),
+        (Happened::LimitSet, "limit set"),
+        (Happened::Damage, "damage: written where nobody may"),
+        (Happened::Lost(4), "events were lost"),
+        (Happened::Submitted(5), "work submitted"),
+        // No business of any lane, or shown by the flows of the blocks.
+        (Happened::MappingStale, ""),
+        (Happened::MappingGone, ""),
+        (Happened::Reached(6), ""),
+        (Happened::FreeWaits { behind: 1, value: 7 }, ""),
+    ];
+    let history = &mut recording.histories[0];
+    let one = |(at, (what, _)): (u64, &(Happened, &str))| Happening {
+        before_event: 0,
+        time_us: at,
+        what: *what,
+        stream: 0,
+        bytes: 100 + at,
+        block: None,
+        address: 0,
+    };
+    history.happenings = (0..).zip(&happenings).map(one).collect();
+    let mut bytes = Vec::new();
+    perfetto(&recording.snapshot, &[&recording.histories[0]], &mut bytes).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let events = found["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "i");
+    let events = events.map(|e| (e["name"].as_str(), e["ts"].as_u64(), e["tid"].as_u64()));
+    let named = (0..).zip(happenings).filter(|(_, (_, name))| !name.is_empty());
+    let expected = named.map(|(at, (_, name))| (Some(name), Some(at), Some(1)));
+    assert_eq!(events.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 /// A recording of our own: a block that moves, one that is freed while it moves, and a request
