@@ -6,7 +6,7 @@ use crate::device::{ClassId, HeapId, MemoryKind, SpaceId};
 use crate::error::Error;
 use crate::event::{Drained, Event, EventKind, RecorderMode};
 use crate::id::Key;
-use crate::pages::Zone;
+use crate::pages::{MappedPage, Zone};
 use crate::point::Points;
 use crate::pool::{Part, PartState, Pool};
 use crate::request::Tag;
@@ -120,6 +120,8 @@ pub struct SegmentInfo {
     pub paged: bool,
     /// Its parts in order of address.
     pub parts: Vec<BlockView>,
+    /// The pages that back it, in order of address; none where it is one memory object.
+    pub pages: Vec<MappedPage>,
 }
 
 impl SegmentInfo {
@@ -398,6 +400,7 @@ impl State {
             bytes: segment.plain.bytes,
             paged: false,
             parts: self.describe_parts(allocator, pool.parts(id)),
+            pages: Vec::new(),
         })
     }
 
@@ -427,6 +430,7 @@ impl State {
             bytes: top - base,
             paged: true,
             parts: self.describe_parts(allocator, paged.parts(zone)),
+            pages: paged.pages.pages_in(zone),
         })
     }
 

@@ -34,7 +34,9 @@ pub enum EventKind {
     PageMapped = 9,
     /// A page was unmapped. Fields as in [`PageMapped`](Self::PageMapped).
     PageUnmapped = 10,
-    /// A page was taken from a free range. Fields as in [`PageMapped`](Self::PageMapped).
+    /// A page was taken from a free range. Fields as in [`PageMapped`](Self::PageMapped), and
+    /// `handle` is one more than the offset in the space where it was until now, or 0 in
+    /// recordings from before that was told.
     PageStolen = 11,
     /// A memory object for pages was given back. `a` its number, `b` bytes.
     PageReleased = 12,

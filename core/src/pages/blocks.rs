@@ -3,7 +3,7 @@
 
 use super::index::Index;
 use super::ranges::{NONE, Range};
-use super::{BlockId, Pages, Points, State, StreamId, SyncPoint, Zone};
+use super::{Backing, BlockId, Pages, Points, State, StreamId, SyncPoint, Zone};
 
 /// A stretch of the space, as it is now.
 #[derive(Clone, Debug)]
@@ -18,6 +18,15 @@ pub struct Part<'a> {
     pub owner: Option<u32>,
     /// What has to be reached before the bytes may be used by others.
     pub points: &'a Points,
+}
+
+/// A page where it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedPage {
+    /// Its first byte in the space.
+    pub at: u64,
+    /// The memory object, where in it the page lies, and bytes.
+    pub backing: Backing,
 }
 
 impl Pages {
@@ -110,6 +119,17 @@ impl Pages {
             let may_leave = !page.in_flight && page.unmapping == 0;
             (page.at, page.backing.bytes, may_leave)
         })
+    }
+
+    /// The pages of a zone in order of address.
+    pub fn pages_in(&self, zone: Zone) -> Vec<MappedPage> {
+        let (base, top) = self.bounds(zone);
+        let all = self.store.pages.iter();
+        let all = all.map(|(_, page)| MappedPage { at: page.at, backing: page.backing });
+        let mut pages: Vec<MappedPage> =
+            all.filter(|page| (base..top).contains(&page.at)).collect();
+        pages.sort_unstable_by_key(|page| page.at);
+        pages
     }
 
     /// Takes exactly these bytes for a block, if all of them are free and backed. The block's uses

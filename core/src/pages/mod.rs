@@ -58,7 +58,7 @@ use crate::point::{Points, StreamId, SyncPoint};
 use crate::units::Align;
 use std::collections::BTreeMap;
 
-pub use blocks::Part;
+pub use blocks::{MappedPage, Part};
 pub use check::Broken;
 pub use give_back::{Departure, StaleMapping};
 pub use page::{Backing, ObjectId};

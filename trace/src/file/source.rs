@@ -8,10 +8,11 @@ use super::texts::{Text, TextKind};
 use super::writer::CHUNK_EVENTS;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use terrane_core::Allocator;
 use terrane_core::device::{DeviceError, HeapId};
 use terrane_core::event::{Event, EventKind, RecorderMode};
+use terrane_core::pages::MappedPage;
 use terrane_core::point::StreamId;
-use terrane_core::{Allocator, PartState};
 
 /// Where a worker gets events.
 pub(super) trait Source: Send + 'static {
@@ -220,26 +221,19 @@ impl EarlySites {
 /// Numbers for sites of blocks that were there before recording began; the allocator's own
 /// numbers never come near.
 const EARLY: u32 = 1 << 31;
-/// Numbers for memory objects of that time: an allocator tells which ranges have memory, not
-/// whose.
-const EARLY_OBJECTS: u64 = 1 << 63;
 
 /// The allocator's blocks and segments as a state.
 fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
     let snapshot = alloc.snapshot();
     let mut state = HeapState::default();
-    let mut objects = EARLY_OBJECTS;
     for segment in &snapshot.segments {
         let class = segment.class.0;
         let mut add = |event: Event| state.apply(&event.of(class, 0), &mut |_| {});
         if segment.paged {
-            for part in &segment.parts {
-                if matches!(part.state, PartState::Live | PartState::Free) {
-                    let at = segment.base + part.offset;
-                    add(Event::new(EventKind::PageCreated).a(objects).b(part.bytes));
-                    add(Event::new(EventKind::PageMapped).a(objects).b(part.bytes).c(at));
-                    objects += 1;
-                }
+            for MappedPage { at, backing } in &segment.pages {
+                let object = backing.object.0;
+                add(Event::new(EventKind::PageCreated).a(object).b(backing.object_bytes));
+                add(Event::new(EventKind::PageMapped).a(object).b(backing.bytes).c(*at));
             }
         } else {
             add(Event::new(EventKind::SegmentEnd).a(segment.space.0).b(segment.bytes));
@@ -278,5 +272,166 @@ impl Source for FeedSource {
     #[cfg(feature = "live")]
     fn status(&self) -> Option<Status> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SegmentOp;
+    use crate::recording::Follow;
+    use crate::snapshot::{Happened, History, SegmentChange};
+    use std::collections::BTreeMap;
+    use terrane_core::compact::{Goal, Limits};
+    use terrane_core::device::sim::{Sim, SimDevice};
+    use terrane_core::device::{Device, StreamSpec};
+    use terrane_core::point::Points;
+    use terrane_core::{Config, Handle, Request};
+
+    struct Busy {
+        sim: SimDevice,
+        alloc: Allocator,
+        streams: [StreamId; 2],
+        live: Vec<Handle>,
+        seed: u64,
+    }
+
+    impl Busy {
+        fn new(sim: Sim, seed: u64) -> Self {
+            let sim = sim.open();
+            let mut config = Config::for_device(sim.caps());
+            config.paging = sim.caps().paging.is_some();
+            let alloc = Allocator::with_config(sim.shared(), config).unwrap();
+            let streams = [(); 2].map(|()| sim.create_stream(StreamSpec::default()).unwrap());
+            Self { sim, alloc, streams, live: Vec::new(), seed }
+        }
+
+        fn random(&mut self, below: u64) -> u64 {
+            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.seed >> 33) % below
+        }
+
+        fn step(&mut self) {
+            let stream = self.streams[self.random(2) as usize];
+            match self.random(100) {
+                0 => _ = self.alloc.trim(0).unwrap(),
+                1 => {
+                    let goal = Goal::Fragmentation { below: 0.0 };
+                    self.alloc.compact(goal, Limits::NONE).unwrap();
+                }
+                2..=60 if self.live.len() < 30 => {
+                    let bytes = 1 + (self.random(1 << 12) << self.random(13));
+                    self.live.push(self.alloc.alloc(&Request::new(bytes, stream)).unwrap().handle);
+                }
+                _ if self.live.is_empty() => {}
+                at if at % 2 == 0 => {
+                    let at = self.random(self.live.len() as u64) as usize;
+                    self.alloc.free(self.live.swap_remove(at)).unwrap();
+                }
+                _ => {
+                    let at = self.random(self.live.len() as u64) as usize;
+                    let point = self.sim.submit(stream, 1000).unwrap();
+                    let handle = self.live.swap_remove(at);
+                    self.alloc.free_after(handle, &Points::one(point)).unwrap();
+                    self.sim.advance(500);
+                }
+            }
+        }
+    }
+
+    /// Blocks by handle: bytes and place; and the memory, side by side ranges joined.
+    type Shown = (BTreeMap<u64, [u64; 3]>, Vec<(u64, u64)>, u64);
+
+    fn shown(state: &HeapState) -> Shown {
+        let live = state.blocks.iter().filter(|(_, block)| !block.pending);
+        let place = |made: &Event| [made.a, made.b, state.base_of(made).wrapping_add(made.c)];
+        let live = live.map(|(&handle, block)| (handle, place(&block.made))).collect();
+        let plain = state.segments.iter();
+        let plain = plain.map(|(&space, it)| (HeapState::plain_base(space), it.bytes));
+        let paged = state.pages.iter();
+        let paged =
+            paged.map(|(&(class, at), &(_, bytes))| (HeapState::paged_base(class) + at, bytes));
+        let mut memory: Vec<(u64, u64)> = Vec::new();
+        for (at, bytes) in plain.chain(paged) {
+            match memory.last_mut() {
+                Some((start, length)) if *start + *length == at => *length += bytes,
+                _ => memory.push((at, bytes)),
+            }
+        }
+        (live, memory, state.reserved_bytes())
+    }
+
+    /// What a worker has folded after a pull.
+    fn fold(source: &mut RingSource, state: &mut HeapState, follow: &mut Follow) -> bool {
+        let (mut events, mut texts) = (Vec::new(), Vec::new());
+        let pulled = source.pull(&mut events, &mut texts);
+        let mut numbers = events.iter().map(|event| event.sequence);
+        assert!(numbers.all(|number| number > state.sequence), "told twice");
+        events.iter().for_each(|event| state.apply(event, &mut |_| {}));
+        follow.events(&events).unwrap();
+        let lost = pulled.state.is_some();
+        if let Some(whole) = pulled.state {
+            follow.state(&whole).unwrap();
+            *state = whole;
+        }
+        lost
+    }
+
+    /// What a history shows at its end: live blocks, and bytes of memory that came and did not go.
+    fn at_end(history: &History) -> (Vec<(u64, u64)>, u64) {
+        let mut places: Vec<u64> = history.blocks.iter().map(|block| block.address).collect();
+        for moved in history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted) {
+            if let Some(block) = moved.block {
+                places[block as usize] = moved.address;
+            }
+        }
+        let lives = history.trace.lifetimes();
+        let live = lives.iter().zip(places).filter(|(life, _)| life.requested.is_none());
+        let mut blocks: Vec<(u64, u64)> = live.map(|(life, place)| (place, life.bytes)).collect();
+        blocks.sort_unstable();
+        let change = |change: &SegmentChange| match change.event.op {
+            SegmentOp::Alloc | SegmentOp::Map => change.event.bytes as i64,
+            SegmentOp::Free | SegmentOp::Unmap => -(change.event.bytes as i64),
+        };
+        (blocks, history.segments.iter().map(change).sum::<i64>() as u64)
+    }
+
+    #[test]
+    fn what_is_folded_from_events_and_full_states_is_what_the_allocator_has() {
+        for (name, sim) in
+            [("slabs", Sim::slabs()), ("cuda", Sim::cuda()), ("vulkan", Sim::vulkan())]
+        {
+            let (mut gaps, mut stolen, mut moves) = (0, 0, 0);
+            for seed in 0..20 {
+                let mut busy = Busy::new(sim.clone(), seed);
+                (0..200).for_each(|_| busy.step());
+                let mut source = RingSource::new(&busy.alloc);
+                let mut state = source.state();
+                let mut follow = Follow::new();
+                follow.state(&state).unwrap();
+                busy.alloc.set_recorder(RecorderMode::Stream { capacity: 32 });
+                for round in 0..40 {
+                    (0..1 + busy.random(30)).for_each(|_| busy.step());
+                    gaps += usize::from(fold(&mut source, &mut state, &mut follow));
+                    let told = format!("{name}, seed {seed}, round {round}");
+                    let now = full_state(&busy.alloc, &mut EarlySites::default());
+                    assert_eq!(shown(&state), shown(&now), "{told}");
+                    let reserved = busy.alloc.stats().reserved.current;
+                    assert_eq!(state.reserved_bytes(), reserved, "{told}");
+                }
+                let stats = busy.alloc.stats();
+                (stolen, moves) = (stolen + stats.pages_stolen, moves + stats.moves.committed);
+                let (live, memory, _) = shown(&state);
+                let mut live: Vec<(u64, u64)> = live.values().map(|it| (it[2], it[0])).collect();
+                live.sort_unstable();
+                let mapped = memory.iter().map(|(_, bytes)| bytes).sum();
+                let recording = follow.into_recording();
+                assert_eq!(at_end(&recording.histories[0]), (live, mapped), "{name}, seed {seed}");
+                assert_eq!(recording.snapshot.reserved_bytes(0), mapped, "{name}, seed {seed}");
+            }
+            assert!(gaps > 100, "{name}: {gaps} gaps");
+            assert!(moves > 100, "{name}: {moves} moves");
+            assert!(name == "slabs" || stolen > 100, "{name}: {stolen} pages stolen");
+        }
     }
 }

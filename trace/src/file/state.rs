@@ -176,6 +176,11 @@ impl HeapState {
             return None;
         }
         let (place, page) = ((event.class(), event.c), (event.a, event.b));
+        if let Some(at) = event.handle.checked_sub(1) {
+            let old = (event.class(), at);
+            return (self.pages.get(&old) == Some(&page)).then_some(old);
+        }
+        // Not told: a page of that object and size, which is the one where pages are whole objects.
         let mut others = self.places.get(&event.a)?.iter().filter(|other| **other != place);
         others.find(|other| self.pages.get(other) == Some(&page)).copied()
     }

@@ -435,19 +435,21 @@ impl State {
     fn note_steps(&mut self, class: ClassId, steps: &[Step], made: &[Backing]) {
         let mut new = made.iter();
         for step in steps {
+            let mut from = 0;
             let (kind, backing, at) = match *step {
                 Step::Create { at, .. } => {
                     let Some(&backing) = new.next() else { continue };
                     self.counters.pages_created += 1;
                     (EventKind::PageMapped, backing, at)
                 }
-                Step::Steal { backing, at, .. } => {
+                Step::Steal { backing, from: before, at, .. } => {
                     self.counters.pages_stolen += 1;
+                    from = before + 1;
                     (EventKind::PageStolen, backing, at)
                 }
                 Step::Release { backing, at, .. } => (EventKind::PageUnmapped, backing, at),
             };
-            let event = Event::new(kind).a(backing.object.0).b(backing.bytes).c(at);
+            let event = Event::new(kind).handle(from).a(backing.object.0).b(backing.bytes).c(at);
             self.event(event.of(class.0, 0));
         }
     }
