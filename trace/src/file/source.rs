@@ -316,8 +316,11 @@ mod tests {
             match self.random(100) {
                 0 => _ = self.alloc.trim(0).unwrap(),
                 1 => {
-                    let goal = Goal::Fragmentation { below: 0.0 };
-                    self.alloc.compact(goal, Limits::NONE).unwrap();
+                    for goal in
+                        [Goal::Fragmentation { below: 0.0 }, Goal::Release { bytes: u64::MAX }]
+                    {
+                        self.alloc.compact(goal, Limits::NONE).unwrap();
+                    }
                 }
                 2..=60 if self.live.len() < 30 => {
                     let bytes = 1 + (self.random(1 << 12) << self.random(13));
