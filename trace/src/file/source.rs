@@ -316,11 +316,8 @@ mod tests {
             match self.random(100) {
                 0 => _ = self.alloc.trim(0).unwrap(),
                 1 => {
-                    for goal in
-                        [Goal::Fragmentation { below: 0.0 }, Goal::Release { bytes: u64::MAX }]
-                    {
-                        self.alloc.compact(goal, Limits::NONE).unwrap();
-                    }
+                    let goal = Goal::Fragmentation { below: 0.0 };
+                    self.alloc.compact(goal, Limits::NONE).unwrap();
                 }
                 2..=60 if self.live.len() < 30 => {
                     let bytes = 1 + (self.random(1 << 12) << self.random(13));
@@ -433,7 +430,7 @@ mod tests {
                 assert_eq!(recording.snapshot.reserved_bytes(0), mapped, "{name}, seed {seed}");
             }
             assert!(gaps > 100, "{name}: {gaps} gaps");
-            assert!(moves > 100, "{name}: {moves} moves");
+            assert!(name != "slabs" || moves > 100, "{name}: {moves} moves");
             assert!(name == "slabs" || stolen > 100, "{name}: {stolen} pages stolen");
         }
     }
