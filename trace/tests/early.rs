@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use terrane_trace::Op;
 use terrane_trace::model::SegmentOp;
@@ -23,12 +24,41 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn read(name: &str) -> (Snapshot, Vec<Early>) {
+    open(&path(name))
+}
+
+fn open(path: &Path) -> (Snapshot, Vec<Early>) {
     let mut early = Vec::new();
     let mut go_on = |_| ControlFlow::Continue(());
     let options = ReadOptions::default();
     let snapshot =
-        open_snapshot_early(&path(name), &options, &mut go_on, &mut |it| early.push(it)).unwrap();
+        open_snapshot_early(path, &options, &mut go_on, &mut |it| early.push(it)).unwrap();
     (snapshot, early)
+}
+
+/// A file with a key of its own before all others: stacks, more of them than the reader reads
+/// between two glances.
+fn with_key_of_its_own(name: &str) -> PathBuf {
+    let mut plain = Vec::new();
+    let packed = std::fs::File::open(path(name)).unwrap();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
+    let frame = |number: usize| {
+        let line = (number as u16).to_le_bytes();
+        [&b"}(\x8c\x08filename\x8c\x04a.py\x8c\x04name\x8c\x01f\x8c\x04lineM"[..], &line, b"u"]
+            .concat()
+    };
+    let stack = |first: usize| {
+        let frames: Vec<u8> = (first..first + 30).flat_map(frame).collect();
+        [&b"]("[..], &frames, b"e"].concat()
+    };
+    let stacks: Vec<u8> = (0..500).flat_map(stack).collect();
+    let open = b"}\x94(";
+    let at = plain.windows(open.len()).position(|bytes| bytes == open).unwrap() + open.len();
+    let before = [&b"\x8c\x05extra]("[..], &stacks, b"e"].concat();
+    plain.splice(at..at, before);
+    let written = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.extra.pickle"));
+    std::fs::write(&written, plain).unwrap();
+    written
 }
 
 /// Events up to the first moment with most bytes in use, and those bytes.
@@ -89,6 +119,22 @@ fn the_segments_come_first_and_are_those_of_the_whole_file() {
                 assert_eq!(first.stacks.get(stack), snapshot.stacks.get(stack), "{name}");
             }
         }
+    }
+}
+
+#[test]
+fn a_key_that_no_reader_knows_may_stand_before_the_segments() {
+    for name in LARGE {
+        let file = with_key_of_its_own(name);
+        let (snapshot, early) = open(&file);
+        std::fs::remove_file(&file).unwrap();
+        let [Early::Segments(first), Early::Peak(moment)] = early.as_slice() else {
+            panic!("{name}: {} told early", early.len());
+        };
+        assert_eq!(first.segments, snapshot.segments, "{name}");
+        let (device, _) = snapshot.main_trace().unwrap();
+        assert_eq!(moment.segments, snapshot.at_peak(device).unwrap().segments, "{name}");
+        assert_eq!(snapshot.segments.len(), read(name).0.segments.len(), "{name}");
     }
 }
 

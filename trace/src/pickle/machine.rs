@@ -101,7 +101,9 @@ impl<R: Read> Machine<'_, R> {
         let is_dict = first
             .checked_sub(1)
             .is_some_and(|at| matches!(self.stack.get(at), Some(Value::Dict(_))) && at == 0);
-        if is_dict && let Some(pairs) = self.stack.get(first..) {
+        // From the next mark on stand parts of the last value.
+        let end = self.marks.get(1).copied().unwrap_or(self.stack.len());
+        if is_dict && let Some(pairs) = self.stack.get(first..end) {
             self.fold.glance(&self.arena, pairs);
         }
     }

@@ -9,8 +9,8 @@ use crate::pickle::{Arena, Dict, Fold, PickleLimits, Pickled, Value};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Early {
-    /// The segments and blocks at the dump, which stand at the beginning of the file. Comes while
-    /// the history is read.
+    /// The segments and blocks at the dump, where they stand before the history in the file. Comes
+    /// while the history is read.
     Segments(Snapshot),
     /// The segments and blocks at the peak of the longest history. Comes when all is read, before
     /// the history is put together.
@@ -42,12 +42,26 @@ impl Fold for Watched<'_> {
         if self.tell.is_none() {
             return;
         }
-        // Complete when the next key is there. Behind a history they are no first picture.
-        let [key, segments, _, ..] = *pairs else { return };
-        let is_segments = self.records.key(&arena.strings, key) == Key::Segments;
-        let Some(tell) = self.tell.take().filter(|_| is_segments) else { return };
+        // Complete is what the next key stands behind.
+        let complete = pairs.len().saturating_sub(1) / 2;
+        for pair in pairs.chunks_exact(2).take(complete) {
+            match self.records.key(&arena.strings, pair[0]) {
+                Key::Segments => return self.segments(arena, [pair[0], pair[1]]),
+                // Behind a history they are no first picture.
+                Key::DeviceTraces => return,
+                // Any other key may stand before them.
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Watched<'_> {
+    /// Tells of the segments, once.
+    fn segments(&mut self, arena: &Arena, pair: [Value; 2]) {
+        let Some(tell) = self.tell.take() else { return };
         // What is wrong with them is said when all is read.
-        if let Some(snapshot) = segments_of(arena, &self.records, [key, segments], self.limits) {
+        if let Some(snapshot) = segments_of(arena, &self.records, pair, self.limits) {
             tell(Early::Segments(snapshot));
         }
     }
