@@ -261,3 +261,87 @@ fn sizes_near_the_end_of_the_number_range_are_refused_and_break_nothing() {
         }
     }
 }
+
+/// What a model reserves after each step of a program, in MiB; `None` where it refused the request.
+fn reserved(spec: &str, capacity_mib: Option<u64>, steps: &str) -> Vec<Option<u64>> {
+    let mut model = ModelSpec::parse(spec).unwrap().build(capacity_mib.map(|mib| mib * MIB));
+    let mut found = Vec::new();
+    replay_each(&program(steps), model.as_mut(), |step, _| {
+        found.push((!step.refused).then_some(step.reserved / MIB));
+    });
+    found
+}
+
+#[test]
+fn bfc_gives_free_regions_back_where_together_they_hold_the_request() {
+    // Regions of 2 and 4 MiB; with both gone the next one has all of the 8 that there are.
+    let steps = "+1 2097152 0, +2 4194304 0, -1, -2, +3 6291456 0";
+    let some = [2, 6, 6, 6, 6, 6].map(Some);
+    let with = reserved("bfc", Some(8), steps);
+    assert_eq!((&with[..6], with[6]), (&some[..], Some(8)));
+    let without = reserved("bfc:garbage_collection=false", Some(8), steps);
+    assert_eq!((&without[..6], without[6]), (&some[..], None));
+    // One of them alone is too small, so it stays.
+    let steps = "+1 2097152 0, +2 4194304 0, -2, +3 6291456 0, +4 4194304 0";
+    let found = reserved("bfc", Some(8), steps);
+    assert_eq!(found[4..], [None, Some(6)]);
+}
+
+#[test]
+fn bfc_takes_its_share_first_and_never_more() {
+    let steps = "+1 100663296 0, +2 100663296 0, -1, +3 1048576 0";
+    assert_eq!(
+        reserved("bfc:preallocate=0.5", Some(256), steps),
+        [Some(128), None, Some(128), Some(128), Some(128)]
+    );
+    // Without a capacity there is nothing to take a share of.
+    assert_eq!(reserved("bfc:preallocate=0.5", None, steps)[0], Some(128));
+    for bad in ["0", "1.01", "-1", "half"] {
+        let error = ModelSpec::parse(&format!("bfc:preallocate={bad}")).unwrap_err();
+        assert!(matches!(&error, SpecError::Value { value, .. } if value == bad), "{error}");
+    }
+}
+
+#[test]
+fn rmms_pool_grows_by_half_of_what_it_may_still_take() {
+    let steps = "+1 104857600 0, +2 52428800 0, +3 62914560 0, +4 41943040 0, +5 1048576 0";
+    // 64 first. Of 192 left the request's 100, of 92 its 60; 32 are too few for 40.
+    assert_eq!(
+        reserved("rmm-pool:initial_mb=64,max_mb=256", None, steps),
+        [Some(164), Some(164), Some(224), None, Some(224)]
+    );
+    // Without a limit it doubles, and takes less where the device has less.
+    let steps = "+1 10485760 0, +2 1048576 0, +3 31457280 0";
+    assert_eq!(reserved("rmm-pool", None, steps), [Some(10), Some(20), Some(50)]);
+    assert_eq!(reserved("rmm-pool", Some(16), steps), [Some(10), Some(15), None]);
+}
+
+#[test]
+fn every_model_refuses_options_and_values_that_it_does_not_have() {
+    for (text, key) in [
+        ("bfc:growth=2", "growth"),
+        ("bfc:garbage_collection=maybe", "garbage_collection"),
+        ("rmm-pool:arena_mb=1", "arena_mb"),
+        ("rmm-pool:max_mb=18446744073709551615", "max_mb"),
+        ("rmm-arena:max_mb=1", "max_mb"),
+        ("vma:preallocate=1", "preallocate"),
+        ("pytorch:expandable_segments=yes", "expandable_segments"),
+        ("pytorch:per_process_memory_fraction=0", "per_process_memory_fraction"),
+        ("pytorch:backend=cudaMallocAsync", "backend"),
+    ] {
+        let error = ModelSpec::parse(text).unwrap_err();
+        let (SpecError::Key { key: found } | SpecError::Value { key: found, .. }) = &error else {
+            panic!("{text}: {error}")
+        };
+        assert_eq!(found, key, "{text}: {error}");
+    }
+    // A model with its options says what it is, and whether it may be believed.
+    let spec = ModelSpec::parse("pytorch:max_split_size_mb=64,expandable_segments=false").unwrap();
+    assert_eq!(spec.to_string(), "pytorch:max_split_size_mb=64");
+    for name in ModelSpec::NAMES {
+        let spec = ModelSpec::parse(name).unwrap();
+        assert_eq!((spec.to_string(), spec.name()), (name.to_owned(), name));
+        let told = spec.validation().to_string();
+        assert!(told.starts_with("validated to ") || told.starts_with("not validated (assumes "));
+    }
+}
