@@ -121,14 +121,15 @@ const BYTES_MAX: u64 = 1 << 30;
 /// [`DumpError`] with what is wrong.
 pub fn open_dump(path: &Path) -> Result<Dump, DumpError> {
     let file = File::open(path).map_err(|e| DumpError::Io(e.kind()))?;
-    read_dump(unpack(file).map_err(|e| DumpError::Io(e.kind()))?.source)
+    read_dump(file)
 }
 
-/// Reads a dump.
+/// Reads a dump, plain, gzip or zstd.
 ///
 /// # Errors
 /// [`DumpError`] with what is wrong.
 pub fn read_dump(source: impl Read) -> Result<Dump, DumpError> {
+    let source = unpack(source).map_err(|e| DumpError::Io(e.kind()))?.source;
     let mut limited = source.take(BYTES_MAX + 1);
     let parsed: Result<Value, _> = serde_json::from_reader(BufReader::new(&mut limited));
     if limited.limit() == 0 {
