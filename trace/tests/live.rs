@@ -282,6 +282,56 @@ fn offsets(alloc: &Allocator) -> Vec<u64> {
 }
 
 #[test]
+fn after_events_were_lost_files_clients_and_the_last_events_go_on_from_the_state() {
+    use std::ops::ControlFlow;
+    use terrane_core::event::RecorderMode;
+    use terrane_trace::recording::{Recording, open_recording};
+    let mut program = Program::new();
+    program.grow(20);
+    let name =
+        |what: &str| std::env::temp_dir().join(format!("terrane-{what}-{}", std::process::id()));
+    let (file, flight) = (name("lost"), name("lost-flight"));
+    let tap = Tap::new(&program.alloc, Meta::default()).socket().file(&file).flight(&flight, 50);
+    let recorder = tap.start().unwrap();
+    let mut client = Client::connect(recorder.socket().unwrap(), PATIENCE).unwrap();
+    let mut state = HeapState::default();
+    fold(&mut client, &mut state, |state| state.blocks.len() == 20);
+    // A queue so short that no thread empties it in time.
+    program.alloc.set_recorder(RecorderMode::Stream { capacity: 16 });
+    for _ in 0..50 {
+        program.grow(40);
+        program.shrink(40);
+    }
+    program.alloc.set_recorder(RecorderMode::Stream { capacity: 1 << 12 });
+    program.grow(1);
+    let there = offsets(&program.alloc);
+    let reserved = program.alloc.stats().reserved.current;
+    fold(&mut client, &mut state, |state| {
+        let mut live: Vec<u64> = state.blocks.values().map(|block| block.made.c).collect();
+        live.sort_unstable();
+        live == there && state.reserved_bytes() == reserved
+    });
+    recorder.write_last("asked for").unwrap();
+    let summary = recorder.finish().unwrap();
+    assert!(summary.dropped > 1000, "{summary:?}");
+    let open = |path| {
+        let read = open_recording(path, &mut |_| ControlFlow::Continue(())).unwrap();
+        std::fs::remove_file(path).unwrap();
+        read
+    };
+    let check = |recording: &Recording| {
+        assert_eq!(recording.snapshot.reserved_bytes(0), reserved);
+        assert_eq!(folded_offsets(&recording.histories[0]), there);
+    };
+    let whole = open(&file);
+    check(&whole);
+    let told = whole.lacks.iter().filter_map(|lack| lack.split_once(" events were lost"));
+    let lost: Vec<u64> = told.map(|(count, _)| count.parse().unwrap()).collect();
+    assert!(lost.len() == 1 && lost[0] >= summary.dropped, "{lost:?} of {}", summary.dropped);
+    check(&open(&flight));
+}
+
+#[test]
 fn a_freed_block_whose_bytes_are_taken_behind_a_wait_is_gone_from_then_on() {
     use terrane_core::event::{Event, EventKind};
     use terrane_trace::Op;

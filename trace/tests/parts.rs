@@ -151,7 +151,7 @@ fn compare(recording: &Recording, chosen: (&Selection, usize, usize), told: &str
     assert_eq!(shown.collect::<Vec<_>>(), attempts, "{told}");
     match selection.last_failure(snapshot, history) {
         Ok(found) => {
-            assert_eq!(Some(history.attempts[found].entry), attempts.last().map(|it| it.1))
+            assert_eq!(Some(history.attempts[found].entry), attempts.last().map(|it| it.1));
         }
         Err(reason) => assert!(attempts.is_empty() && reason.contains("none of"), "{reason}"),
     }
