@@ -143,6 +143,24 @@ fn what_was_there_before_recording_began_is_in_the_file_with_its_lines() {
     assert_eq!(allocated, stats.total.allocated.current);
 }
 
+#[test]
+fn what_was_overwritten_before_recording_began_is_no_loss() {
+    let folder = Folder::new("overwritten");
+    let path = folder.file("a.terrane");
+    let mut busy = Busy::new();
+    // More than the flight recorder keeps, which every allocator has until then.
+    busy.work(5_000);
+    let recorder = Recorder::attach(&busy.alloc, &path, Meta::default()).unwrap();
+    busy.work(100);
+    let summary = recorder.finish().unwrap();
+    assert_eq!(summary.dropped, 0);
+    let recording = read(&path);
+    assert!(!recording.lacks.iter().any(|lack| lack.contains("lost")), "{:?}", recording.lacks);
+    let history = recording.history(None).unwrap();
+    assert_eq!(history.trace.figures().blocks, 40 + 100);
+    assert_eq!(history.gaps.earlier_blocks, 40);
+}
+
 fn events(count: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for at in 0..count {

@@ -43,7 +43,9 @@ pub(super) struct RingSource {
     /// Number of the last event that a state or an event told of.
     known: u64,
     early: EarlySites,
+    /// Events that the ring has lost so far, and those of them that were none of this source's.
     dropped: u64,
+    dropped_before: u64,
     /// A stream that was used lately.
     stream: Option<StreamId>,
     #[cfg(feature = "stacks")]
@@ -59,6 +61,8 @@ impl RingSource {
     pub fn new(alloc: &Allocator) -> Self {
         alloc.set_recorder(RecorderMode::Stream { capacity: RING_EVENTS });
         let alloc = alloc.clone();
+        // What a flight recorder has overwritten.
+        let dropped = alloc.drain_events(&mut Vec::new(), 0).dropped;
         let mut early = EarlySites::default();
         let start = full_state(&alloc, &mut early);
         let known = start.sequence;
@@ -67,7 +71,8 @@ impl RingSource {
             start,
             known,
             early,
-            dropped: 0,
+            dropped,
+            dropped_before: dropped,
             stream: None,
             #[cfg(feature = "stacks")]
             stacks: None,
@@ -123,7 +128,10 @@ impl Source for RingSource {
         let stale =
             events[before..].iter().take_while(|event| !is_after(event.sequence, known)).count();
         events.drain(before..before + stale);
-        let lost = drained.dropped > std::mem::replace(&mut self.dropped, drained.dropped);
+        let dropped = drained.dropped > std::mem::replace(&mut self.dropped, drained.dropped);
+        // Nobody counts those that were kept when the recorder's mode was set.
+        let next = events.get(before).map(|event| event.sequence);
+        let lost = dropped || next.is_some_and(|next| next != known.wrapping_add(1));
         let state = lost.then(|| self.resume(events, before));
         let newer = events.last().filter(|last| is_after(last.sequence, known));
         if let (None, Some(last)) = (&state, newer) {
@@ -143,7 +151,7 @@ impl Source for RingSource {
         if let Some(event) = events.iter().rev().find(|event| event.is(EventKind::Alloc)) {
             self.stream = Some(StreamId(event.stream()));
         }
-        Pulled { dropped: self.dropped, state }
+        Pulled { dropped: self.dropped - self.dropped_before, state }
     }
 
     /// Asks for one stream's progress, which a device that works tells at once.
@@ -311,6 +319,12 @@ mod tests {
             (self.seed >> 33) % below
         }
 
+        fn grow(&mut self) {
+            let stream = self.streams[self.random(2) as usize];
+            let bytes = 1 + (self.random(1 << 12) << self.random(13));
+            self.live.push(self.alloc.alloc(&Request::new(bytes, stream)).unwrap().handle);
+        }
+
         fn step(&mut self) {
             let stream = self.streams[self.random(2) as usize];
             match self.random(100) {
@@ -319,10 +333,7 @@ mod tests {
                     let goal = Goal::Fragmentation { below: 0.0 };
                     self.alloc.compact(goal, Limits::NONE).unwrap();
                 }
-                2..=60 if self.live.len() < 30 => {
-                    let bytes = 1 + (self.random(1 << 12) << self.random(13));
-                    self.live.push(self.alloc.alloc(&Request::new(bytes, stream)).unwrap().handle);
-                }
+                2..=60 if self.live.len() < 30 => self.grow(),
                 _ if self.live.is_empty() => {}
                 at if at % 2 == 0 => {
                     let at = self.random(self.live.len() as u64) as usize;
@@ -412,6 +423,11 @@ mod tests {
                 busy.alloc.set_recorder(RecorderMode::Stream { capacity: 32 });
                 for round in 0..40 {
                     (0..1 + busy.random(30)).for_each(|_| busy.step());
+                    if busy.random(8) == 0 {
+                        // Somebody else's call gives up what was kept; what follows shows it.
+                        busy.alloc.set_recorder(RecorderMode::Stream { capacity: 32 });
+                        busy.grow();
+                    }
                     gaps += usize::from(fold(&mut source, &mut state, &mut follow));
                     let told = format!("{name}, seed {seed}, round {round}");
                     let now = full_state(&busy.alloc, &mut EarlySites::default());
