@@ -41,6 +41,15 @@ fn numbers_decide_the_class_or_leave_it_open() {
     assert_eq!(class(&shared), Some(Class::OtherProcess));
     let absurd = text("700.00 GiB", "24.00 GiB", "20.00 GiB", "4.00 GiB", "3.00 GiB", "1.00 GiB");
     assert_eq!(class(&absurd), Some(Class::AbsurdRequest));
+    let limited = text("9.00 GiB", "24.00 GiB", "20.00 GiB", "4.00 GiB", "3.00 GiB", "1.00 GiB");
+    let limited = limited.replace(" is free.", " is free. 8.00 GiB allowed;");
+    assert_eq!(class(&limited), Some(Class::UserLimit));
+    // Who holds what is missing is not told without the process's own use.
+    let unknown = full.replace("this process has", "it has");
+    assert_eq!(class(&unknown), Some(Class::Capacity));
+    let odd = "Tried to allocate 1.50 TiB. GPU 0 has a total capacity of 80 furlongs";
+    assert_eq!(OutOfMemoryMessage::find(odd).unwrap().asked, Some(3 << 39));
+    assert_eq!(OutOfMemoryMessage::find(odd).unwrap().device_total, None);
     assert_eq!(class("CUDA out of memory. Tried to allocate 20.00 MiB"), None);
     assert_eq!(OutOfMemoryMessage::find("RuntimeError: something else"), None);
     assert_eq!(OutOfMemoryMessage::find("Tried to allocate lots").unwrap().asked, None);

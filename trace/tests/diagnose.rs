@@ -4,10 +4,13 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use terrane_core::device::sim::Sim;
+use terrane_trace::Op;
 use terrane_trace::diagnose::{
-    Class, Explanation, Known, LeakClass, LeakOptions, Moment, SiteBy, explain, leaks, peak, sites,
-    timeline,
+    Class, Explanation, Known, LeakClass, LeakOptions, Moment, Requests, SiteBy, StepSource,
+    explain, leaks, peak, sites, timeline, whatif_terrane,
 };
+use terrane_trace::replay::{Capacity, Options, Replay, Target};
 use terrane_trace::snapshot::{History, ReadOptions, Snapshot, open_snapshot, read_json_snapshot};
 
 fn read(name: &str) -> (Snapshot, History) {
@@ -56,6 +59,30 @@ fn the_remedy_is_replayed_and_serves_the_request() {
         assert_eq!(best.conf, "expandable_segments:True");
         assert!(best.peak_reserved <= best.capacity);
     }
+}
+
+#[test]
+fn no_remedy_joins_expandable_segments_with_what_pytorch_does_not_bear_beside_them() {
+    let (mut snapshot, history) = read("unet_multires.oom");
+    let mut advised = 0;
+    for conf in [
+        "max_split_size_mb:512",
+        "garbage_collection_threshold:0.8,max_split_size_mb:256",
+        "expandable_segments:True",
+        "roundup_power2_divisions:16",
+    ] {
+        snapshot.settings.conf = Some(conf.to_owned());
+        let known = Known { limit: Some(23_500_000_000), device_total: None };
+        for remedy in explain(&snapshot, &history, known).unwrap().unwrap().remedies {
+            let has = |key: &str| remedy.conf.contains(key);
+            let expandable = has("expandable_segments");
+            assert!(!expandable || !has("max_split") && !has("garbage"), "{conf}: {}", remedy.conf);
+            // What was set stays, but for that.
+            assert!(!conf.contains("roundup") || has("roundup"), "{conf}: {}", remedy.conf);
+            advised += 1;
+        }
+    }
+    assert!(advised > 4, "{advised} remedies");
 }
 
 #[test]
@@ -133,6 +160,57 @@ fn two_or_three_steps_are_too_few_to_call_a_leak() {
         let healthy =
             matches!(verdict.class, LeakClass::Unknown | LeakClass::None | LeakClass::Plateau);
         assert!(healthy, "{name}: {verdict:?}");
+    }
+}
+
+#[test]
+fn steps_of_a_given_length_are_taken_as_they_are() {
+    let (snapshot, history) = read("leak_accumulating.frames");
+    let found = leaks(&snapshot, &history, LeakOptions::default());
+    let events = history.trace.events().len();
+    let period = events / found.verdict.steps as usize;
+    let given = leaks(&snapshot, &history, LeakOptions { period: Some(period) });
+    assert_eq!(given.verdict.step_source, StepSource::Given);
+    assert_eq!((given.verdict.class, &given.line), (LeakClass::Accumulating, &found.line));
+    let ratio = given.verdict.bytes_per_step / found.verdict.bytes_per_step;
+    assert!((0.9..1.1).contains(&ratio), "{given:?} {found:?}");
+    // A step as long as all of it is one, and one says nothing.
+    let one = leaks(&snapshot, &history, LeakOptions { period: Some(events) });
+    assert_eq!(one.verdict.class, LeakClass::Unknown, "{one:?}");
+    assert!(one.verdict.steps <= 1 && one.verdict.steps_needed > Some(1), "{one:?}");
+    assert_eq!(one.advice, "record more steps");
+    // No step at all, and no end of the world either.
+    let none = leaks(&snapshot, &history, LeakOptions { period: Some(0) });
+    assert_eq!(none.verdict.step_source, StepSource::Given);
+}
+
+#[test]
+fn of_our_own_allocator_every_refusal_is_counted_and_those_that_were_survived_apart() {
+    let (_, history) = read("unet_multires.oom");
+    let requests = Requests::all(&history).unwrap();
+    let replay = |options: &Options| {
+        let target = Target::Sim(Sim::cuda().open());
+        Replay::new("test", requests.trace(), target, options).unwrap()
+    };
+    // Largest request and less: then it is refused at once, not for want of room.
+    let largest = requests.trace().figures().largest_bytes;
+    for capacity in [23_500_000_000, 18_000_000_000, largest - 1] {
+        let mut options = Options::default();
+        options.capacity = Capacity::Bytes(capacity);
+        let found = whatif_terrane(&requests, "terrane", replay(&options)).unwrap();
+        let (mut one_by_one, mut refused) = (replay(&options), [0, 0]);
+        for (at, event) in requests.trace().iter().enumerate() {
+            let served = |it: &Replay<'_>| it.allocator().stats().total.blocks.allocated;
+            let before = served(&one_by_one);
+            one_by_one.step(1).unwrap();
+            if event.op == Op::Alloc && served(&one_by_one) == before {
+                refused[usize::from(requests.survived(at))] += 1;
+            }
+        }
+        let counted = [found.failures, found.survived_failures];
+        assert_eq!(counted, refused, "{capacity}: failures, and those that were survived");
+        assert_eq!((found.capacity, found.model.as_str()), (Some(capacity), "terrane"));
+        assert_eq!(counted == [0, 0], capacity == 23_500_000_000, "{capacity}: {counted:?}");
     }
 }
 

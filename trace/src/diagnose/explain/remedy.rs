@@ -23,7 +23,9 @@ pub struct Remedy {
     pub command: String,
 }
 
-/// Tried in this order; each is a change to the settings of the run.
+/// Tried in this order; each is a change to the settings of the run. Expandable segments stay
+/// without a split limit and garbage collection, as in `tune`: with those PyTorch is known to fail
+/// its own assertions.
 const CANDIDATES: [(&str, &str); 7] = [
     ("expandable_segments", "True"),
     ("max_split_size_mb", "512"),
@@ -45,6 +47,11 @@ pub(super) fn search(
     let mut remedies = Vec::new();
     for (key, value) in CANDIDATES {
         let mut changed = config.clone();
+        match key {
+            "expandable_segments" => (changed.max_split_bytes, changed.gc_threshold) = (None, 0.0),
+            "max_split_size_mb" if config.expandable_segments => continue,
+            _ => {}
+        }
         if changed.set(key, value).is_err() || changed == *config {
             continue;
         }
