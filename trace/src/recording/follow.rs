@@ -50,6 +50,11 @@ impl Follow {
         self.walk.keyframe(state.sequence, &state.to_events())
     }
 
+    /// The full state, where nothing came before it.
+    pub(super) fn begin_with(&mut self, state: HeapState) -> Result<(), Reason> {
+        self.walk.begin_with(state)
+    }
+
     /// What happened since.
     ///
     /// # Errors

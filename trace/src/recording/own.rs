@@ -23,7 +23,7 @@ pub(super) fn end(path: &Path) -> Result<Recording, OpenError> {
     let mut follow = Follow::new();
     follow.meta(file.meta()?);
     follow.texts(&file.texts()?);
-    follow.state(&file.state_at(u64::MAX)?)?;
+    follow.begin_with(file.state_at(u64::MAX)?)?;
     Ok(follow.into_recording())
 }
 

@@ -193,17 +193,17 @@ impl Selection {
                 }
             }
         }
-        let (earlier, at_start) = (part.blocks.len() as u64, part.entries.len());
+        let (earlier, at_start) = (part.blocks.len() as u64, part.builder.len());
         let mut new_index = vec![0; events.len() + 1];
         for (at, event) in events.iter().enumerate() {
             // What happened to segments before the part is folded into its start.
-            new_index[at] = if at <= from { 0 } else { part.entries.len() };
+            new_index[at] = if at <= from { 0 } else { part.builder.len() };
             if at >= from && kept[event.block as usize] {
                 let life = &lifetimes[event.block as usize];
                 part.push(history, event.op, event.time_us, event.block, life)?;
             }
         }
-        new_index[events.len()] = part.entries.len();
+        new_index[events.len()] = part.builder.len();
         let attempts = history.attempts.iter().filter(|attempt| {
             let origin = Origin { address: 0, stack: attempt.stack, tag: 0, class: 0 };
             (from..=to).contains(&attempt.before_event)
@@ -223,7 +223,6 @@ impl Selection {
 struct Part {
     builder: TraceBuilder,
     blocks: Vec<Origin>,
-    entries: Vec<u32>,
     attempts: Vec<Attempt>,
     /// The part's own numbers of blocks.
     numbers: HashMap<u32, u32>,
@@ -245,7 +244,6 @@ impl Part {
             self.numbers.insert(block, self.blocks.len() as u32);
             self.blocks.push(history.blocks[block as usize]);
         }
-        self.entries.push(u32::MAX);
         Ok(())
     }
 
@@ -269,7 +267,7 @@ impl Part {
             attempts: self.attempts,
             segments,
             happenings,
-            entries: self.entries,
+            entries: Vec::new(),
             gaps: Gaps { earlier_blocks: earlier, ..history.gaps },
         }
     }

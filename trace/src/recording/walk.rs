@@ -6,6 +6,7 @@ use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
     Attempt, Gaps, Happened, Happening, History, Origin, SegmentChange, StackId,
 };
+use crate::workload::Live;
 use crate::{Op, Reason, TraceBuilder};
 use std::collections::{BTreeMap, HashMap};
 use terrane_core::event::{Event, EventKind};
@@ -36,22 +37,12 @@ fn happened(event: &Event) -> Option<Happened> {
     moves.into_iter().find(|(kind, _)| event.is(*kind)).map(|(_, what)| what)
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Live {
-    /// Its number in the trace.
-    block: usize,
-    bytes: u64,
-    stream: u32,
-    requested: bool,
-}
-
 /// Folds events into a history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walk {
     pub sites: HashMap<u32, StackId>,
     pub state: HeapState,
     builder: TraceBuilder,
-    live: HashMap<u64, Live>,
     blocks: Vec<Origin>,
     attempts: Vec<Attempt>,
     segments: Vec<SegmentChange>,
@@ -110,14 +101,31 @@ impl Walk {
     fn begin(&mut self, sequence: u64, events: &[Event]) -> Result<(), Reason> {
         self.state = HeapState::empty_after(sequence);
         for event in events {
-            if !(event.is(EventKind::Alloc) && self.live.contains_key(&event.handle)) {
+            if !(event.is(EventKind::Alloc) && self.builder.live(event.handle).is_some()) {
                 self.record(event)?;
             }
             self.state.apply(event, &mut |_| {});
         }
-        self.gaps.earlier_blocks = self.blocks.len() as u64;
-        self.gaps.earlier_bytes = self.live.values().map(|live| live.bytes).sum();
+        self.begun_late();
         Ok(())
+    }
+
+    /// Begins with a state, as with a keyframe of it.
+    pub fn begin_with(&mut self, state: HeapState) -> Result<(), Reason> {
+        let events = state.to_events();
+        self.builder.reserve(state.blocks.len());
+        self.blocks.reserve(state.blocks.len());
+        (self.begun, self.last_sequence) = (true, Some(state.sequence));
+        self.state = state;
+        events.iter().try_for_each(|event| self.record(event))?;
+        self.begun_late();
+        Ok(())
+    }
+
+    /// All that is there so far is from before.
+    fn begun_late(&mut self) {
+        self.gaps.earlier_blocks = self.blocks.len() as u64;
+        self.gaps.earlier_bytes = self.builder.all_live().map(|(_, live)| live.bytes).sum();
     }
 
     /// Goes on from the state after a gap: what is not in it was freed meanwhile, and what is only
@@ -125,12 +133,16 @@ impl Walk {
     fn resume(&mut self, sequence: u64, events: &[Event]) -> Result<(), Reason> {
         let mut after = HeapState::empty_after(sequence);
         events.iter().for_each(|event| after.apply(event, &mut |_| {}));
-        let mut gone: Vec<u64> =
-            self.live.keys().copied().filter(|it| !after.blocks.contains_key(it)).collect();
+        let mut gone: Vec<u64> = self
+            .builder
+            .all_live()
+            .map(|(it, _)| it)
+            .filter(|it| !after.blocks.contains_key(it))
+            .collect();
         gone.sort_unstable();
         for handle in gone {
             self.gaps.frees_missing += 1;
-            self.complete(handle)?;
+            self.complete(handle);
         }
         let before = std::mem::replace(&mut self.state, after);
         self.memory_since(&before);
@@ -139,7 +151,7 @@ impl Walk {
             let mut event = *event;
             event.time_ns = event.time_ns.max(before.time_ns);
             let event = &event;
-            match self.live.get(&event.handle).copied() {
+            match self.builder.live(event.handle) {
                 Some(live) if event.is(EventKind::Alloc) => self.moved_since(&before, event, live),
                 _ if event.is(EventKind::Alloc) || event.is(EventKind::FreeRequested) => {
                     self.record(event)?;
@@ -191,7 +203,7 @@ impl Walk {
                 what: Happened::MoveSubmitted,
                 stream: live.stream,
                 bytes: event.b,
-                block: u32::try_from(live.block).ok(),
+                block: Some(live.index),
                 address,
             });
         }
@@ -203,11 +215,12 @@ impl Walk {
         let lost = event.sequence.saturating_sub(expected);
         self.lose(lost);
         self.last_sequence = Some(event.sequence);
-        self.state.overlaid(event).into_iter().try_for_each(|handle| self.complete(handle))?;
+        self.state.overlaid(event).into_iter().for_each(|handle| self.complete(handle));
         self.record(event)?;
         let mut completed = Vec::new();
         self.state.apply(event, &mut |handle| completed.push(handle));
-        completed.into_iter().try_for_each(|handle| self.complete(handle))
+        completed.into_iter().for_each(|handle| self.complete(handle));
+        Ok(())
     }
 
     /// Notes events that were lost.
@@ -241,9 +254,9 @@ impl Walk {
         if event.is(EventKind::Alloc) {
             self.alloc(event, time)?;
         } else if event.is(EventKind::FreeRequested) {
-            self.request(event.handle, time)?;
+            self.builder.request(time, event.handle);
         } else if event.is(EventKind::Resized) {
-            self.complete(event.handle)?;
+            self.complete(event.handle);
             if let Some(block) = self.state.blocks.get(&event.handle).copied() {
                 self.alloc(&block.made.a(event.a).b(event.b), time)?;
             }
@@ -259,8 +272,8 @@ impl Walk {
         } else if event.is(EventKind::Stack) {
             self.stacks.count += 1;
             self.stacks.total_ns = self.stacks.total_ns.saturating_add(event.b);
-            let live = self.live.get(&event.handle);
-            if let Some(origin) = live.and_then(|live| self.blocks.get_mut(live.block)) {
+            let live = self.builder.live(event.handle);
+            if let Some(origin) = live.and_then(|it| self.blocks.get_mut(it.index as usize)) {
                 origin.stack = self.sites.get(&(event.a as u32)).copied().or(origin.stack);
             }
         } else if let Some(what) = happened(event) {
@@ -287,14 +300,14 @@ impl Walk {
         };
         let made = made.filter(|_| what == Happened::MoveSubmitted);
         let there = made.map(|made| moved(made, event));
-        let live = self.live.get(&event.handle);
+        let live = self.builder.live(event.handle);
         self.happenings.push(Happening {
             before_event: self.builder.len(),
             time_us,
             what,
             stream,
             bytes: if is_wait { 0 } else { event.b },
-            block: live.and_then(|live| u32::try_from(live.block).ok()),
+            block: live.map(|live| live.index),
             address: there.map_or(0, |made| self.state.base_of(&made).wrapping_add(made.c)),
         });
     }
@@ -344,12 +357,10 @@ impl Walk {
     }
 
     fn alloc(&mut self, event: &Event, time: u64) -> Result<(), Reason> {
-        self.complete(event.handle)?;
+        self.complete(event.handle);
         let (block, stream) = (self.blocks.len(), event.stream());
-        let live = Live { block, bytes: event.a.max(1), stream, requested: false };
-        self.streams = self.streams.max(live.stream);
-        self.builder.push(Op::Alloc, time, event.handle, live.bytes, live.stream)?;
-        self.live.insert(event.handle, live);
+        self.streams = self.streams.max(stream);
+        self.builder.push(Op::Alloc, time, event.handle, event.a.max(1), stream)?;
         let stack = self.sites.get(&event.site()).copied();
         if stack.is_none() && event.site() != 0 {
             self.unnamed.push((block, event.site()));
@@ -359,26 +370,13 @@ impl Walk {
         Ok(())
     }
 
-    fn request(&mut self, handle: u64, time: u64) -> Result<(), Reason> {
-        let Some(live) = self.live.get_mut(&handle) else { return Ok(()) };
-        if !std::mem::replace(&mut live.requested, true) {
-            let live = *live;
-            self.builder.push(Op::FreeRequested, time, handle, live.bytes, live.stream)?;
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self, handle: u64) -> Result<(), Reason> {
+    fn complete(&mut self, handle: u64) {
         let start = self.start_ns.unwrap_or(0);
         let time = self.state.time_ns.saturating_sub(start) / 1000;
-        self.request(handle, time)?;
-        let Some(live) = self.live.remove(&handle) else { return Ok(()) };
-        self.builder.push(Op::FreeCompleted, time, handle, live.bytes, live.stream)?;
-        Ok(())
+        self.builder.complete(time, handle);
     }
 
     pub fn finish(self) -> History {
-        let entries = vec![u32::MAX; self.builder.len()];
         History {
             device: 0,
             start_us: 0,
@@ -387,7 +385,7 @@ impl Walk {
             attempts: self.attempts,
             segments: self.segments,
             happenings: self.happenings,
-            entries,
+            entries: Vec::new(),
             gaps: self.gaps,
         }
     }

@@ -101,7 +101,6 @@ fn streams(trace: &Trace) -> Vec<u64> {
 fn history(trace: Trace) -> History {
     let blocks =
         vec![Origin { address: 0, stack: None, tag: 0, class: 0 }; trace.block_count() as usize];
-    let entries = vec![u32::MAX; trace.events().len()];
     History {
         device: 0,
         start_us: 0,
@@ -110,7 +109,7 @@ fn history(trace: Trace) -> History {
         attempts: Vec::new(),
         segments: Vec::new(),
         happenings: Vec::new(),
-        entries,
+        entries: Vec::new(),
         gaps: Gaps::default(),
     }
 }

@@ -24,6 +24,7 @@ pub struct History {
     /// Moves, waits and the like, in order; only our own allocator tells of them.
     pub happenings: Vec<Happening>,
     /// Entry of the history that each event comes from; `u32::MAX` for events that were added.
+    /// Empty where the file has no entries.
     pub entries: Vec<u32>,
     /// What was found amiss.
     pub gaps: Gaps,
@@ -223,17 +224,9 @@ impl Snapshot {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Live {
-    bytes: u64,
-    stream: u32,
-    requested: bool,
-}
-
 struct Walk {
     builder: TraceBuilder,
     start_us: u64,
-    live: BTreeMap<u64, Live>,
     blocks: Vec<Origin>,
     attempts: Vec<Attempt>,
     segments: Vec<SegmentChange>,
@@ -246,7 +239,6 @@ impl Walk {
         Self {
             builder: TraceBuilder::new(),
             start_us: entries.iter().map(|entry| entry.time_us).find(|us| *us > 0).unwrap_or(0),
-            live: BTreeMap::new(),
             blocks: Vec::new(),
             attempts: Vec::new(),
             segments: Vec::new(),
@@ -264,8 +256,8 @@ impl Walk {
         };
         match entry.action {
             Action::Alloc => self.alloc(entry, Some(at))?,
-            Action::FreeRequested => self.request(entry, at)?,
-            Action::FreeCompleted => self.complete(entry, at)?,
+            Action::FreeRequested => self.request(entry, at),
+            Action::FreeCompleted => self.complete(entry, at),
             Action::SegmentAlloc => self.segments.push(segment(SegmentOp::Alloc)),
             Action::SegmentFree => self.segments.push(segment(SegmentOp::Free)),
             Action::SegmentMap => self.segments.push(segment(SegmentOp::Map)),
@@ -284,50 +276,39 @@ impl Walk {
     }
 
     fn alloc(&mut self, entry: &TraceEntry, at: Option<usize>) -> Result<(), Reason> {
-        if let Some(live) = self.live.get(&entry.address).copied() {
-            self.gaps.frees_missing += 1;
-            if !live.requested {
-                self.push(Op::FreeRequested, entry, live, None)?;
-            }
-            self.push(Op::FreeCompleted, entry, live, None)?;
-        }
-        let live = Live { bytes: entry.bytes.max(1), stream: entry.stream, requested: false };
-        self.push(Op::Alloc, entry, live, at)?;
-        self.live.insert(entry.address, live);
+        let time = self.time_us(entry);
+        let added = self.builder.complete(time, entry.address);
+        self.gaps.frees_missing += u64::from(added > 0);
+        self.source(None, added);
+        self.builder.push(Op::Alloc, time, entry.address, entry.bytes.max(1), entry.stream)?;
+        self.source(at, 1);
         self.blocks.push(Origin { address: entry.address, stack: entry.stack, tag: 0, class: 0 });
         Ok(())
     }
 
-    fn request(&mut self, entry: &TraceEntry, at: usize) -> Result<(), Reason> {
-        let Some(live) = self.live.get_mut(&entry.address) else { return Ok(()) };
-        if std::mem::replace(&mut live.requested, true) {
-            return Ok(());
+    fn request(&mut self, entry: &TraceEntry, at: usize) {
+        if self.builder.request(self.time_us(entry), entry.address) {
+            self.source(Some(at), 1);
         }
-        let live = *live;
-        self.push(Op::FreeRequested, entry, live, Some(at))
     }
 
-    fn complete(&mut self, entry: &TraceEntry, at: usize) -> Result<(), Reason> {
-        let Some(live) = self.live.remove(&entry.address) else { return Ok(()) };
-        if !live.requested {
+    fn complete(&mut self, entry: &TraceEntry, at: usize) {
+        let added = self.builder.complete(self.time_us(entry), entry.address);
+        if added > 1 {
             self.gaps.requests_missing += 1;
-            self.push(Op::FreeRequested, entry, live, None)?;
+            self.source(None, 1);
         }
-        self.push(Op::FreeCompleted, entry, live, Some(at))
+        self.source(Some(at), added.min(1));
     }
 
-    fn push(
-        &mut self,
-        op: Op,
-        entry: &TraceEntry,
-        live: Live,
-        at: Option<usize>,
-    ) -> Result<(), Reason> {
-        let time = entry.time_us.saturating_sub(self.start_us);
-        self.builder.push(op, time, entry.address, live.bytes, live.stream)?;
+    fn time_us(&self, entry: &TraceEntry) -> u64 {
+        entry.time_us.saturating_sub(self.start_us)
+    }
+
+    /// Notes which entry so many events come from.
+    fn source(&mut self, at: Option<usize>, events: usize) {
         let at = at.and_then(|at| u32::try_from(at).ok());
-        self.entries.push(at.unwrap_or(u32::MAX));
-        Ok(())
+        self.entries.extend(std::iter::repeat_n(at.unwrap_or(u32::MAX), events));
     }
 
     fn finish(self, device: usize) -> History {

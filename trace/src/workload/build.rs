@@ -19,11 +19,15 @@ pub struct TraceBuilder {
     clock_reversals: u64,
 }
 
+/// A block whose free has not completed.
 #[derive(Debug, Clone, Copy)]
-struct Live {
-    index: u32,
-    bytes: u64,
-    stream: u32,
+pub(crate) struct Live {
+    /// Its number in the trace.
+    pub index: u32,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Stream that owns it.
+    pub stream: u32,
     requested: bool,
 }
 
@@ -59,14 +63,14 @@ impl TraceBuilder {
         bytes: u64,
         stream: u32,
     ) -> Result<u32, Reason> {
-        let index = match op {
+        let live = match op {
             Op::Alloc => self.open(block, bytes, stream)?,
             Op::FreeRequested => {
                 let live = self.find(block, bytes, stream)?;
                 if std::mem::replace(&mut live.requested, true) {
                     return Err(Reason::RequestedTwice { block });
                 }
-                live.index
+                *live
             }
             Op::FreeCompleted => {
                 let live = *self.find(block, bytes, stream)?;
@@ -74,13 +78,56 @@ impl TraceBuilder {
                     return Err(Reason::NeverRequested { block });
                 }
                 self.live.remove(&block);
-                live.index
+                live
             }
         };
+        self.note(op, time_us, live);
+        Ok(live.index)
+    }
+
+    /// Makes room for so many blocks more.
+    pub(crate) fn reserve(&mut self, blocks: usize) {
+        self.events.reserve(blocks);
+        self.live.reserve(blocks);
+    }
+
+    /// The block that is live under a number.
+    pub(crate) fn live(&self, block: u64) -> Option<Live> {
+        self.live.get(&block).copied()
+    }
+
+    /// All that are live, in no order, with their numbers.
+    pub(crate) fn all_live(&self) -> impl Iterator<Item = (u64, Live)> {
+        self.live.iter().map(|(block, live)| (*block, *live))
+    }
+
+    /// Takes the request to free a block; false where none is live or it was requested before.
+    pub(crate) fn request(&mut self, time_us: u64, block: u64) -> bool {
+        let Some(live) = self.live.get_mut(&block) else { return false };
+        if std::mem::replace(&mut live.requested, true) {
+            return false;
+        }
+        let live = *live;
+        self.note(Op::FreeRequested, time_us, live);
+        true
+    }
+
+    /// Takes the completion of a block's free, with the request where that was not taken: the
+    /// number of events, 0 where no block is live.
+    pub(crate) fn complete(&mut self, time_us: u64, block: u64) -> usize {
+        let Some(live) = self.live.remove(&block) else { return 0 };
+        if !live.requested {
+            self.note(Op::FreeRequested, time_us, live);
+        }
+        self.note(Op::FreeCompleted, time_us, live);
+        if live.requested { 1 } else { 2 }
+    }
+
+    fn note(&mut self, op: Op, time_us: u64, live: Live) {
         self.clock_reversals += u64::from(time_us < self.now_us);
         self.now_us = self.now_us.max(time_us);
-        self.events.push(Event { time_us: self.now_us, bytes, block: index, stream, op });
-        Ok(index)
+        let Live { index: block, bytes, stream, .. } = live;
+        self.events.push(Event { time_us: self.now_us, bytes, block, stream, op });
     }
 
     /// The trace of all events taken.
@@ -95,7 +142,7 @@ impl TraceBuilder {
         }
     }
 
-    fn open(&mut self, block: u64, bytes: u64, stream: u32) -> Result<u32, Reason> {
+    fn open(&mut self, block: u64, bytes: u64, stream: u32) -> Result<Live, Reason> {
         if bytes == 0 {
             return Err(Reason::ZeroSize { block });
         }
@@ -107,8 +154,9 @@ impl TraceBuilder {
         self.total_bytes = self.total_bytes.checked_add(bytes).ok_or(Reason::TotalOverflow)?;
         self.block_count = next;
         self.streams.insert(stream);
-        self.live.insert(block, Live { index, bytes, stream, requested: false });
-        Ok(index)
+        let live = Live { index, bytes, stream, requested: false };
+        self.live.insert(block, live);
+        Ok(live)
     }
 
     fn find(&mut self, block: u64, bytes: u64, stream: u32) -> Result<&mut Live, Reason> {

@@ -3,6 +3,7 @@
 mod build;
 mod figures;
 
+pub(crate) use build::Live;
 pub use build::TraceBuilder;
 pub use figures::{Figures, Lifetime};
 

@@ -91,40 +91,47 @@ fn with_history(
     places: &mut Places,
 ) -> (Vec<EventRow>, Vec<BlockRow>) {
     let earlier = history.gaps.earlier_blocks as usize;
-    let rows = history.trace.iter();
-    let events = rows.map(|event| EventRow {
-        time_us: event.time_us,
-        block: event.block,
-        op: match event.op {
+    let trace = &history.trace;
+    let mut events = Vec::with_capacity(trace.events().len());
+    let mut blocks: Vec<BlockRow> = Vec::with_capacity(trace.block_count() as usize);
+    for (moment, event) in (1..).zip(trace) {
+        let op = match event.op {
             Op::Alloc => EventOp::Alloc,
             Op::FreeRequested => EventOp::Freed,
             Op::FreeCompleted => EventOp::Done,
-        },
-    });
-    let events = events.collect();
-    let after = |event: Option<usize>| event.map_or(NEVER, |event| event as u32 + 1);
-    let lives = history.trace.lifetimes();
-    let blocks = lives.iter().zip(&history.blocks).enumerate().map(|(number, (life, origin))| {
-        let (site, stack) = match origin.stack {
-            None if number < earlier => (places.site("allocated before the recording"), NEVER),
-            stack => places.of(snapshot, stack),
         };
-        BlockRow {
-            address: origin.address,
-            bytes: life.bytes.next_multiple_of(rounding),
-            requested: life.bytes,
-            born: life.alloc as u32 + 1,
-            freed: after(life.requested),
-            gone: after(life.completed),
-            stream: life.stream,
-            site,
-            stack,
-            tag: origin.tag,
-            hold: Hold::Unknown,
-            kind: origin.class,
+        events.push(EventRow { time_us: event.time_us, block: event.block, op });
+        let number = event.block as usize;
+        match op {
+            EventOp::Freed => blocks[number].freed = moment,
+            EventOp::Done => blocks[number].gone = moment,
+            // Blocks are numbered in the order of their making.
+            EventOp::Alloc => {
+                let origin = &history.blocks[number];
+                let (site, stack) = match origin.stack {
+                    None if number < earlier => {
+                        (places.site("allocated before the recording"), NEVER)
+                    }
+                    stack => places.of(snapshot, stack),
+                };
+                blocks.push(BlockRow {
+                    address: origin.address,
+                    bytes: event.bytes.next_multiple_of(rounding),
+                    requested: event.bytes,
+                    born: moment,
+                    freed: NEVER,
+                    gone: NEVER,
+                    stream: event.stream,
+                    site,
+                    stack,
+                    tag: origin.tag,
+                    hold: Hold::Unknown,
+                    kind: origin.class,
+                });
+            }
         }
-    });
-    (events, blocks.collect())
+    }
+    (events, blocks)
 }
 
 /// Without history only the blocks at the dump are known.

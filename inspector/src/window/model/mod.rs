@@ -355,10 +355,14 @@ impl Facts {
 
 /// Makes a recording of what was read. `progress` sees the events placed.
 pub fn build(
-    read: terrane_trace::recording::Recording,
+    mut read: terrane_trace::recording::Recording,
     path: &std::path::Path,
     progress: impl FnMut(u64),
 ) -> Recording {
+    // No view looks at the entries: what devices did is in the histories by now. Of a large file
+    // they are the most of what is held.
+    read.snapshot.device_traces = Vec::new();
+    read.snapshot.host_traces = Vec::new();
     if let Some(dump) = &read.dump {
         return from_dump(dump, path);
     }

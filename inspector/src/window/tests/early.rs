@@ -75,4 +75,6 @@ fn a_large_snapshot_is_seen_before_its_history_is_read() {
         println!("{name} after {seconds:.2} s: {blocks} blocks, {events} events");
     }
     assert_eq!(came.len(), 3);
+    println!("{} kB", most_kib());
+    assert!(most_kib() < MOST_KIB, "{} kB", most_kib());
 }

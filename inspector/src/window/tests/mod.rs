@@ -33,6 +33,16 @@ pub const LEAK: &str = "snapshots/leak_accumulating.frames.pickle.gz";
 pub const FRAGMENTED: &str = "snapshots/leak_fragmenting.frames.pickle.gz";
 pub const STREAMS: &str = "traces/multistream.native.csv.gz";
 
+/// The most memory that the program may take for a large file: 1.5 GB.
+pub const MOST_KIB: u64 = 1_500_000;
+
+/// The most memory that this process ever held.
+pub fn most_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// A window with a file of `tests/data` in it.
 pub fn with_file(name: &str) -> Inspector {
     let recording = open(&data(name), &Progress::default()).unwrap();
