@@ -299,12 +299,11 @@ impl Classes {
         if moment.pending > 0 {
             keys.push((look.pending, Pattern::Stripes, "pending".to_owned()));
         }
-        let has = |state| moment.parts.iter().any(|part| part.state == state);
-        for (class, state, text) in [
-            (UNBACKED, PartState::Unbacked, "no memory behind it"),
-            (STALE, PartState::Stale, "stale: its pages are mapped elsewhere"),
+        for (class, bytes, text) in [
+            (UNBACKED, moment.unbacked, "no memory behind it"),
+            (STALE, moment.stale, "stale: its pages are mapped elsewhere"),
         ] {
-            if has(state) {
+            if bytes > 0 {
                 let (colors, pattern) = self.paint(look, class);
                 keys.push((colors, pattern, text.to_owned()));
             }

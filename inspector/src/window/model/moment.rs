@@ -81,6 +81,10 @@ pub struct Moment {
     pub live_blocks: u32,
     /// Largest hole.
     pub largest_free: u64,
+    /// Bytes of addresses without memory.
+    pub unbacked: u64,
+    /// Bytes of old mappings.
+    pub stale: u64,
 }
 
 impl Moment {
@@ -280,7 +284,13 @@ impl Build<'_> {
         let mut part = |start: u64, end: u64, block, state| {
             if start < end {
                 let (start, bytes) = (start.wrapping_add(shift), end - start);
-                self.moment.parts.push(Part { start, bytes, block, state });
+                let moment = &mut self.moment;
+                let sum = match state {
+                    PartState::Stale => &mut moment.stale,
+                    _ => &mut moment.unbacked,
+                };
+                *sum += bytes;
+                moment.parts.push(Part { start, bytes, block, state });
             }
         };
         while at < end {

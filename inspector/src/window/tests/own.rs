@@ -78,6 +78,7 @@ fn what_is_not_backed_and_what_is_stale_has_its_place_and_counts_as_neither_free
     };
     assert_eq!(bytes(PartState::Stale), 2 * MIB);
     assert_eq!(bytes(PartState::Unbacked), 4 * MIB);
+    assert_eq!((moment.stale, moment.unbacked), (2 * MIB, 4 * MIB));
     assert_eq!((bytes(PartState::Live), bytes(PartState::Free)), (8 * MIB, MIB));
     assert_eq!(bytes(PartState::Pending), MIB);
     let mut at = 0;

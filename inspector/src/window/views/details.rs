@@ -9,7 +9,7 @@ use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
 use crate::window::layout::TimeScale;
-use crate::window::model::{Addresses, NEVER, PartState, Recording, short_site};
+use crate::window::model::{Addresses, Moment, NEVER, PartState, Recording, short_site};
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     ScrollArea::vertical().auto_shrink(false).show(ui, |ui| match stage.document.sight.selected {
@@ -177,20 +177,51 @@ fn range(ui: &mut Ui, stage: &mut Stage<'_>, address: u64, bytes: u64) {
     }
 }
 
+/// What was added up for the site or stream that is selected, and for what.
+#[derive(Default)]
+pub struct DetailsPanel {
+    group: Option<(GroupKey, Group)>,
+}
+
+type GroupKey = (*const Moment, u32, Selected);
+
+/// Live blocks of a site or stream.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    bytes: u64,
+    blocks: u64,
+    largest: u64,
+    /// The call stack of the largest.
+    stack: u32,
+}
+
+impl Group {
+    fn of(recording: &Recording, moment: &Moment, number: u32, is_stream: bool) -> Self {
+        let mut group = Self { stack: NEVER, ..Self::default() };
+        for part in moment.parts.iter().filter(|part| part.state == PartState::Live) {
+            let Some(block) = recording.blocks.get(part.block as usize) else { continue };
+            if number != if is_stream { block.stream } else { block.site } {
+                continue;
+            }
+            group.bytes += block.requested;
+            group.blocks += 1;
+            if block.requested > group.largest {
+                (group.largest, group.stack) = (block.requested, block.stack);
+            }
+        }
+        group
+    }
+}
+
 fn group(ui: &mut Ui, stage: &mut Stage<'_>, number: u32, is_stream: bool) {
     let (recording, moment) = (&stage.document.recording, &stage.document.moment);
-    let (mut bytes, mut blocks, mut largest, mut stack_of) = (0, 0, 0, NEVER);
-    for part in moment.parts.iter().filter(|part| part.state == PartState::Live) {
-        let Some(block) = recording.blocks.get(part.block as usize) else { continue };
-        if number != if is_stream { block.stream } else { block.site } {
-            continue;
-        }
-        bytes += block.requested;
-        blocks += 1;
-        if block.requested > largest {
-            (largest, stack_of) = (block.requested, block.stack);
-        }
-    }
+    let selected = if is_stream { Selected::Stream(number) } else { Selected::Site(number) };
+    let key = (Arc::as_ptr(moment), moment.at, selected);
+    let known = stage.document.panels.details.group.filter(|(known, _)| *known == key);
+    let group =
+        known.map_or_else(|| Group::of(recording, moment, number, is_stream), |(_, group)| group);
+    stage.document.panels.details.group = Some((key, group));
+    let Group { bytes, blocks, largest, stack: stack_of } = group;
     let name = if is_stream {
         recording.stream(number)
     } else {

@@ -60,6 +60,7 @@ pub struct Panels {
     streams: streams::StreamPanel,
     /// The tables.
     pub tables: rows::Tables,
+    details: details::DetailsPanel,
     flame: flame::FlamePanel,
     diff: diff::DiffPanel,
     leaks: leaks::LeaksPanel,
@@ -77,6 +78,7 @@ impl Panels {
         self.time.forget();
         self.streams.forget();
         self.flame.forget();
+        self.details = details::DetailsPanel::default();
         self.tables.forget();
     }
 
