@@ -44,7 +44,7 @@ impl Inspector {
             Command::ReplayVulkan => self.replay(ctx, "vulkan"),
             Command::CompactNow => self.compact_now(),
             Command::StopRun => self.stop_run(),
-            Command::CloseFile => self.close(),
+            Command::CloseFile => self.close(self.current),
             Command::NextFile => self.current = (self.current + 1) % self.documents.len().max(1),
             Command::Quit => ctx.send_viewport_cmd(egui::ViewportCommand::Close),
             Command::CopyAsLine => self.copy_as_line(ctx),
@@ -143,20 +143,24 @@ impl Inspector {
         self.notices.push(Notice { text: text.to_owned(), is_error: true });
     }
 
-    fn close(&mut self) {
-        if self.current < self.documents.len() {
-            self.documents.remove(self.current);
-            let closed = self.current;
+    /// Closes a document, if it is there.
+    pub(super) fn close(&mut self, closed: usize) {
+        if closed < self.documents.len() {
+            self.documents.remove(closed);
             for load in &mut self.loads {
                 match load.document {
                     // Its first picture is closed: nobody waits for the rest.
-                    Some(at) if at == closed => load.progress.cancel(),
+                    Some(at) if at == closed => {
+                        load.progress.cancel();
+                        load.document = None;
+                    }
                     Some(at) if at > closed => load.document = Some(at - 1),
                     _ => {}
                 }
             }
             self.forget_runs_of(closed);
-            self.current = self.current.min(self.documents.len().saturating_sub(1));
+            let before = usize::from(closed < self.current);
+            self.current = (self.current - before).min(self.documents.len().saturating_sub(1));
         }
     }
 

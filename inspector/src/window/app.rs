@@ -273,14 +273,21 @@ impl Inspector {
 
     /// Files that arrived: read, chosen, dropped; and what a run recorded.
     fn take_in(&mut self, ctx: &Context) {
-        for mut load in std::mem::take(&mut self.loads) {
+        let mut at = 0;
+        while let Some(load) = self.loads.get(at) {
             match load.poll() {
-                Some(Came::Whole(result)) => self.opened(result, load.document),
-                Some(Came::First(recording)) => {
-                    load.document = Some(self.first_picture(recording, load.document));
-                    self.loads.push(load);
+                Some(Came::Whole(result)) => {
+                    let load = self.loads.remove(at);
+                    self.opened(result, load.document);
                 }
-                None => self.loads.push(load),
+                // What was cancelled is not shown any more.
+                Some(Came::First(_)) if load.progress.stopped() => {}
+                Some(Came::First(recording)) => {
+                    let shown = self.first_picture(recording, load.document);
+                    self.loads[at].document = Some(shown);
+                    at += 1;
+                }
+                None => at += 1,
             }
         }
         let dropped: Vec<PathBuf> = ctx.input(|input| {
@@ -317,8 +324,8 @@ impl Inspector {
     }
 
     /// Shows a file that was read, in place of its first picture if there is one.
-    fn opened(&mut self, result: Result<Recording, OpenError>, first: Option<usize>) {
-        let first = first.and_then(|at| self.documents.get_mut(at));
+    pub(super) fn opened(&mut self, result: Result<Recording, OpenError>, at: Option<usize>) {
+        let first = at.and_then(|at| self.documents.get_mut(at));
         match result {
             Ok(recording) => {
                 self.settings.opened(&recording.path);
@@ -336,7 +343,12 @@ impl Inspector {
                 }
                 self.resume(&opened, before);
             }
-            Err(error) if error.cancelled => self.give_up(&error.path),
+            Err(error) if error.cancelled => {
+                // Its history is not being read any more, as its first picture says.
+                let shown = first.is_some_and(|shown| shown.recording.path == error.path);
+                self.give_up(&error.path);
+                at.filter(|_| shown).into_iter().for_each(|at| self.close(at));
+            }
             Err(error) => {
                 self.give_up(&error.path);
                 let text =

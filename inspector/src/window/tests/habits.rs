@@ -11,6 +11,7 @@ use super::*;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
 use crate::window::layout::Coloring;
+use crate::window::load::OpenError;
 use crate::window::view::Arrangement;
 
 /// Things that can be pressed, typed into or looked at, and have neither name nor value.
@@ -194,6 +195,24 @@ fn a_file_that_is_being_read_can_be_cancelled_and_is_no_error() {
     settled(&mut harness);
     assert!(harness.state().documents.is_empty() && harness.state().notices.is_empty());
     assert!(harness.query_all_by_label("Open file…").count() > 0, "the window says what to do");
+}
+
+#[test]
+fn a_first_picture_goes_with_the_reading_that_was_cancelled() {
+    let mut inspector = with_file(LEAK);
+    let whole = open(&data(OOM), &Progress::default()).unwrap();
+    let at = inspector.first_picture(whole, None);
+    inspector.add(open(&data(FRAGMENTED), &Progress::default()).unwrap());
+    let stopped = |path| OpenError { path, reason: "stopped".to_owned(), cancelled: true };
+    // The place of a document that was closed is another's by now.
+    inspector.opened(Err(stopped(data(OOM))), Some(0));
+    assert_eq!((inspector.documents.len(), inspector.current), (3, 2));
+    inspector.opened(Err(stopped(data(OOM))), Some(at));
+    let shown: Vec<PathBuf> =
+        inspector.documents.iter().map(|document| document.recording.path.clone()).collect();
+    assert_eq!(shown, [data(LEAK), data(FRAGMENTED)]);
+    assert_eq!(inspector.current, 1, "the same one is shown");
+    assert!(inspector.notices.is_empty());
 }
 
 #[test]
