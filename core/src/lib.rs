@@ -26,7 +26,10 @@ pub mod range;
 mod request;
 pub mod size_class;
 pub mod stats;
+#[cfg(not(loom))]
 mod sync;
+#[cfg(loom)]
+pub mod sync;
 pub mod units;
 
 pub use allocator::{

@@ -53,11 +53,10 @@ impl Allocator {
     /// Every variant of [`Error`] says what to do next. Nothing is held after an error.
     #[track_caller]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Allocation, Error> {
-        let made = self.inner.alloc(request, Location::caller());
-        if let Ok(allocation) = &made {
-            self.inner.sample_stack(allocation);
+        if self.inner.samples_stacks() {
+            return self.inner.alloc_and_sample(request, Location::caller());
         }
-        made
+        self.inner.alloc(request, Location::caller())
     }
 
     /// [`alloc`](Self::alloc) as an owned block, freed in stream order when dropped.
@@ -72,7 +71,19 @@ impl Allocator {
 }
 
 impl Inner {
-    // A part of the one function that calls it: moving the result would cost more than making it.
+    /// A request whose call stack may be taken.
+    #[cold]
+    fn alloc_and_sample(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<Allocation, Error> {
+        let made = self.alloc(request, site)?;
+        self.sample_stack(&made);
+        Ok(made)
+    }
+
+    // A part of the functions that call it: moving the result would cost more than making it.
     #[inline(always)]
     fn alloc(
         self: &Arc<Self>,
@@ -397,11 +408,12 @@ impl State {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn name(&mut self, name: &str) -> u32 {
         if name.is_empty() { 0 } else { self.number_name(name) }
     }
 
+    #[inline(never)]
     fn number_name(&mut self, name: &str) -> u32 {
         let (number, new) = self.names.number(name);
         if new {
@@ -411,11 +423,16 @@ impl State {
         number
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn site(&mut self, site: &'static Location<'static>) -> u32 {
-        if let Some(number) = self.sites.known(site) {
-            return number;
+        match self.sites.known(site) {
+            Some(number) => number,
+            None => self.number_site(site),
         }
+    }
+
+    #[inline(never)]
+    fn number_site(&mut self, site: &'static Location<'static>) -> u32 {
         let (number, new) = self.sites.number(site);
         if new {
             let event = Event::new(EventKind::Site).a(u64::from(number));

@@ -232,7 +232,7 @@ impl State {
         let pool = &mut self.pools[usize::from(block.pool)];
         let (kind, pool_key) = (pool.kind, pool.key);
         let class = pool_key.class.0;
-        let (bytes, uses) = pool.extent(block.spot)?;
+        let (_, bytes, uses) = pool.extent(block.spot)?;
         let has_parts = block.has(flag::HAS_WAITS | flag::HAS_GUESTS | flag::HAS_VIEW);
         let mut outcome = (true, None);
         if uses.is_empty() && points.is_empty() && !has_parts && pool_key.graph.is_none() {

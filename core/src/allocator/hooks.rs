@@ -105,19 +105,18 @@ impl Drop for InHook {
 }
 
 impl Inner {
-    /// Has a stack taken, if this request is one of those sampled.
-    #[inline]
-    pub(super) fn sample_stack(&self, allocation: &Allocation) {
-        let every = self.hooks.stacks.every.load(Ordering::Relaxed);
-        if every != 0 {
-            self.count_for_stack(every, allocation);
-        }
+    /// Whether the stacks of some requests are taken.
+    #[inline(always)]
+    pub(super) fn samples_stacks(&self) -> bool {
+        self.hooks.stacks.every.load(Ordering::Relaxed) != 0
     }
 
-    #[cold]
-    fn count_for_stack(&self, every: u32, allocation: &Allocation) {
+    /// Has a stack taken, if this request is one of those sampled.
+    pub(super) fn sample_stack(&self, allocation: &Allocation) {
         let stacks = &self.hooks.stacks;
-        if !stacks.served.fetch_add(1, Ordering::Relaxed).is_multiple_of(every) {
+        let every = stacks.every.load(Ordering::Relaxed);
+        // Zero by now: that ended meanwhile.
+        if every == 0 || !stacks.served.fetch_add(1, Ordering::Relaxed).is_multiple_of(every) {
             return;
         }
         let hook = stacks.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();

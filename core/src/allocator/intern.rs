@@ -25,7 +25,7 @@ impl Sites {
     }
 
     /// The number of a site that was asked for a short while ago.
-    #[inline]
+    #[inline(always)]
     pub fn known(&self, site: &'static Location<'static>) -> Option<u32> {
         let address = std::ptr::from_ref(site).addr();
         let &(known, number) = self.cache.get(slot_of(address))?;

@@ -211,7 +211,7 @@ impl Inner {
             return false;
         }
         state.waiting += 1;
-        state.wait(&self.changed, Duration::from_secs(10)).waiting -= 1;
+        self.wait_locked(state, Duration::from_secs(10)).waiting -= 1;
         true
     }
 

@@ -1,14 +1,13 @@
 //! The state's lock, and an instrument that tells how long it was held at most.
 
-use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::device::Device;
 use crate::id::Key;
-use crate::sync::{Condvar, MutexGuard};
+use crate::sync::{Guard, Leave};
 
 use super::state::{State, flag};
 use super::{Allocator, Inner};
@@ -27,29 +26,22 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    #[track_caller]
-    pub fn start<'a>(&'a self, device: &'a dyn Device) -> Option<Span<'a>> {
-        let is_on = self.is_on.load(Ordering::Relaxed);
-        let at = Location::caller();
-        is_on.then(|| Span { watch: self, device, at, from_ns: self.now_ns(device) })
-    }
-
     fn now_ns(&self, device: &dyn Device) -> u64 {
         self.clock.get().map_or_else(|| device.now_ns(), |clock| clock())
     }
 }
 
 /// One time that the lock is held; ends when dropped.
-pub(crate) struct Span<'a> {
-    watch: &'a Watch,
-    device: &'a dyn Device,
+pub(crate) struct Span {
+    watch: Arc<Watch>,
+    device: Arc<dyn Device>,
     at: &'static Location<'static>,
     from_ns: u64,
 }
 
-impl Drop for Span<'_> {
+impl Drop for Span {
     fn drop(&mut self) {
-        let ns = self.watch.now_ns(self.device).saturating_sub(self.from_ns);
+        let ns = self.watch.now_ns(&*self.device).saturating_sub(self.from_ns);
         let power = ns.max(1).ilog2().min(31);
         self.watch.holds[power as usize].fetch_add(1, Ordering::Relaxed);
         if self.watch.longest_ns.fetch_max(ns, Ordering::Relaxed) < ns {
@@ -60,47 +52,59 @@ impl Drop for Span<'_> {
 }
 
 /// The state, locked.
-pub(crate) struct Locked<'a> {
-    // Before the guard, so that it ends while the lock is still held.
-    span: Option<Span<'a>>,
-    guard: MutexGuard<'a, State>,
-}
+pub(crate) type Locked<'a> = Guard<'a, State>;
 
-impl<'a> Locked<'a> {
-    pub const fn new(guard: MutexGuard<'a, State>, span: Option<Span<'a>>) -> Self {
-        Self { span, guard }
-    }
-
-    /// Lets go of the lock until `changed` is told or the time has passed.
-    #[track_caller]
-    pub fn wait(self, changed: &Condvar, time: Duration) -> Self {
-        let Self { span, guard } = self;
-        let restart = span.as_ref().map(|span| (span.watch, span.device));
-        drop(span);
-        let waited = changed.wait_timeout(guard, time);
-        let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Others may have put blocks there meanwhile.
-        guard.close_shelf();
-        let span = restart.and_then(|(watch, device)| watch.start(device));
-        Self { span, guard }
+impl Leave for State {
+    #[inline(always)]
+    fn leave(&mut self) {
+        if self.span.is_some() {
+            self.end_span();
+        }
     }
 }
 
-impl Deref for Locked<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.guard
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.guard
+impl State {
+    #[cold]
+    fn end_span(&mut self) {
+        self.span = None;
     }
 }
 
 impl Inner {
+    /// The state, locked, as it is: freed blocks may be on the shelf, still taken in the indices.
+    /// For requests that hit, frees and holds, which look at live blocks and exact counters.
+    ///
+    /// A panic under the lock can only come from a bug; the state is then used as it is, rather
+    /// than making every later free fail.
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_shelved(&self) -> Locked<'_> {
+        let mut state = self.state.lock();
+        if self.watch.is_on.load(Ordering::Relaxed) {
+            self.start_span(&mut state, Location::caller());
+        }
+        state
+    }
+
+    #[cold]
+    fn start_span(&self, state: &mut State, at: &'static Location<'static>) {
+        let (watch, device) = (Arc::clone(&self.watch), Arc::clone(&self.device));
+        let from_ns = watch.now_ns(&*device);
+        state.span = Some(Box::new(Span { watch, device, at, from_ns }));
+    }
+
+    /// Lets go of the lock until [`unlock_and_tell`](Self::unlock_and_tell) or the time has passed.
+    #[track_caller]
+    pub fn wait_locked<'a>(&'a self, state: Locked<'a>, time: Duration) -> Locked<'a> {
+        let mut state = state.wait(&self.changed, time, |state| state.told);
+        // Others may have put blocks there meanwhile.
+        state.close_shelf();
+        if self.watch.is_on.load(Ordering::Relaxed) {
+            self.start_span(&mut state, Location::caller());
+        }
+        state
+    }
+
     /// The state, locked at a moment at which the block is not being slid over its own old
     /// place. That lasts as long as a submission of copies takes, never as long as the copies.
     #[track_caller]
@@ -108,7 +112,7 @@ impl Inner {
         let mut state = self.lock_shelved();
         while state.blocks.get(key).is_ok_and(|block| block.has(flag::SLIDING)) {
             state.waiting += 1;
-            state = state.wait(&self.changed, Duration::from_secs(1));
+            state = self.wait_locked(state, Duration::from_secs(1));
             state.waiting -= 1;
         }
         state

@@ -34,8 +34,8 @@ mod state;
 mod submission;
 mod trim;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 pub use buffer::Buffer;
 pub use checks::{Checks, Damage, DamageKind, Suspect};
@@ -59,7 +59,7 @@ use crate::error::{DeviceError, Error};
 use crate::event::Ring;
 use crate::id::Table;
 use crate::kind::MemoryKind;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Lock};
 
 use clock::Clock;
 use hooks::Hooks;
@@ -91,9 +91,9 @@ pub(crate) struct Inner {
     pub config: Config,
     /// Distinguishes handles of different allocators in this process.
     pub id: u32,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// How long the lock is held, where somebody wants to know.
-    pub watch: lock::Watch,
+    pub watch: Arc<lock::Watch>,
     /// Told when device calls end and when blocks are freed.
     pub changed: Condvar,
     pub hooks: Hooks,
@@ -152,6 +152,8 @@ impl Allocator {
             next_graph: 1,
             in_flight: 0,
             waiting: 0,
+            told: 0,
+            span: None,
             frees: 0,
             clock: Clock::starting_at(now_ns),
         };
@@ -167,8 +169,12 @@ impl Allocator {
             paged,
             config,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            state: Mutex::new(state),
-            watch: lock::Watch::default(),
+            #[cfg(not(loom))]
+            state: Lock::new(state),
+            // Orders are tried at a mutex; the other way has a model of its own.
+            #[cfg(loom)]
+            state: Lock::shared(state),
+            watch: Arc::default(),
             changed: Condvar::new(),
             hooks: Hooks::default(),
         };
@@ -209,25 +215,13 @@ impl Allocator {
 }
 
 impl Inner {
-    /// The state, locked, as it is: freed blocks may be on the shelf, still taken in the indices.
-    /// For requests that hit, frees and holds, which look at live blocks and exact counters.
-    ///
-    /// A panic under the lock can only come from a bug; the state is then used as it is, rather
-    /// than making every later free fail.
-    #[inline]
-    #[track_caller]
-    pub fn lock_shelved(&self) -> Locked<'_> {
-        let guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked::new(guard, self.watch.start(&*self.device))
-    }
-
     /// Lets go of the lock and tells the threads that wait for a change, if any do. Telling is a
     /// system call, which nobody on the usual way should pay for.
     #[inline]
-    pub fn unlock_and_tell(&self, state: Locked<'_>) {
-        let waiting = state.waiting;
-        drop(state);
-        if waiting > 0 {
+    pub fn unlock_and_tell(&self, mut state: Locked<'_>) {
+        if state.waiting > 0 {
+            state.told += 1;
+            drop(state);
             self.changed.notify_all();
         }
     }

@@ -139,6 +139,8 @@ pub(crate) struct Counters {
     pub kinds: [Kind; 4],
     pub classes: [Tally; SizeClass::COUNT],
     pub tags: Vec<TagCounters>,
+    /// Whether any tag has or had a limit.
+    pub limits_tags: bool,
     pub out_of_memory: u64,
     pub retries: u64,
     pub waits: u64,
@@ -186,6 +188,10 @@ pub(crate) struct State {
     pub in_flight: u32,
     /// Threads that wait to be told of a change: while there are none, telling costs nothing.
     pub waiting: u32,
+    /// How often they were told.
+    pub told: u64,
+    /// Since when the lock is held, where somebody wants to know.
+    pub span: Option<Box<super::lock::Span>>,
     /// Blocks ever freed: lets a waiting request see that something changed.
     pub frees: u64,
     pub clock: Clock,

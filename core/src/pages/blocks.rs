@@ -74,11 +74,11 @@ impl Pages {
         (range.state == State::Live).then_some(&mut range.points)
     }
 
-    /// Bytes and recorded uses of a live block.
-    #[inline]
-    pub fn live_extent(&mut self, slot: u32) -> Option<(u64, &mut Points)> {
+    /// First byte, bytes and recorded uses of a live block.
+    #[inline(always)]
+    pub fn live_extent(&mut self, slot: u32) -> Option<(u64, u64, &mut Points)> {
         let range = self.ranges.table.at_mut(slot).filter(|range| range.state == State::Live)?;
-        Some((range.len, &mut range.points))
+        Some((range.start, range.len, &mut range.points))
     }
 
     /// The owners of the nearest live blocks before and after a range, at most `far` ranges away.

@@ -56,12 +56,20 @@ impl Pool {
         self.uses_mut(spot).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Bytes and recorded uses of a block.
-    #[inline]
-    pub fn extent(&mut self, spot: Spot) -> Option<(u64, &mut Points)> {
+    /// Where a block is, its bytes and its recorded uses.
+    #[inline(always)]
+    pub fn extent(&mut self, spot: Spot) -> Option<(Place, u64, &mut Points)> {
         match (spot.kind(), &mut self.paged) {
-            (SpotKind::Slab(node), _) => Some(self.ranges.extent(node)),
-            (SpotKind::Page(slot), Some(paged)) => paged.pages.live_extent(slot),
+            (SpotKind::Slab(node), _) => {
+                let segments = &self.segments;
+                let (segment, offset, bytes, uses) = self.ranges.extent(node);
+                let segment = segments.get(segment.index() as usize)?.as_ref()?;
+                Some((Place { space: segment.plain.space, offset }, bytes, uses))
+            }
+            (SpotKind::Page(slot), Some(paged)) => {
+                let (offset, bytes, uses) = paged.pages.live_extent(slot)?;
+                Some((Place { space: paged.space, offset }, bytes, uses))
+            }
             (SpotKind::Page(_), None) => None,
         }
     }

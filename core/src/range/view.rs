@@ -97,11 +97,11 @@ impl Ranges {
         self.segments[segment.0 as usize].last.some()
     }
 
-    /// Bytes and recorded uses of a taken node.
-    #[inline]
-    pub fn extent(&mut self, node: NodeId) -> (u64, &mut Points) {
+    /// Segment, first byte, bytes and recorded uses of a taken node.
+    #[inline(always)]
+    pub fn extent(&mut self, node: NodeId) -> (SegmentId, u64, u64, &mut Points) {
         let node = &mut self.nodes[node];
-        (node.bytes, &mut node.points)
+        (node.segment, node.offset, node.bytes, &mut node.points)
     }
 
     /// The nodes of a segment in order of address.

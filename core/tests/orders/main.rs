@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod events;
+mod lock;
 mod moves;
 mod pending;
 

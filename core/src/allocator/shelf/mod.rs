@@ -37,7 +37,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use crate::device::MemoryKind;
+use crate::device::{MemoryKind, Place, SpaceId};
 use crate::id::Key;
 use crate::request::{Request, Tag};
 
@@ -114,10 +114,21 @@ struct Bin {
 struct Shelved {
     /// Its handle, dead already.
     key: Key,
+    /// Where it lies: nobody moves it from there while it is here.
+    place: Place,
     /// When it was freed, in nanoseconds of the device's clock.
     freed_ns: u64,
     /// Whether nothing was ordered before a new use of it when it was freed.
     done: bool,
+}
+
+impl Shelved {
+    const NONE: Self = Self {
+        key: Key::from_bits(0),
+        place: Place { space: SpaceId(0), offset: 0 },
+        freed_ns: 0,
+        done: false,
+    };
 }
 
 impl Bin {
@@ -131,15 +142,19 @@ impl Bin {
         kind: MemoryKind::Device,
         len: 0,
         counted: 0,
-        blocks: [Shelved { key: Key::from_bits(0), freed_ns: 0, done: false }; DEPTH],
+        blocks: [Shelved::NONE; DEPTH],
     };
+
+    /// Whether a block of so many bytes is as those here are.
+    #[inline(always)]
+    const fn is_for(&self, block: &Block, bytes: u64) -> bool {
+        let is_as_long = self.bytes == bytes && bytes - self.like.bytes == block.pad as u64;
+        let (stream, shape) = (block.stream.0, shape(block));
+        is_as_long && self.shape == shape && self.like.stream() == stream && self.asked > 1
+    }
 
     const fn tag(&self) -> Tag {
         Tag((self.shape >> 16) as u16)
-    }
-
-    const fn pool(&self) -> u16 {
-        self.shape as u16
     }
 
     /// Whether nothing is kept here or left to be counted.
@@ -149,9 +164,9 @@ impl Bin {
 
     /// The block that was freed last, and whether that is counted.
     #[inline(always)]
-    fn newest(&self) -> Option<(Shelved, bool)> {
+    fn newest(&self) -> Option<(&Shelved, bool)> {
         let at = self.len.checked_sub(1)?;
-        Some((*self.blocks.get(usize::from(at))?, at < self.counted))
+        Some((self.blocks.get(usize::from(at))?, at < self.counted))
     }
 
     /// Takes the block out that was freed first; tells whether that is counted.
@@ -255,15 +270,27 @@ impl Shelf {
         self.find(like.bytes, like.stream(), |bin| bin.like == *like)
     }
 
-    /// The bin that keeps blocks such as this one, of so many bytes.
+    /// The bin with the block that serves such a request.
     #[inline(always)]
-    fn bin_for(&self, block: &Block, bytes: u64) -> Option<usize> {
+    fn next_of(&self, like: &Like) -> Option<usize> {
+        if self.keep != Keep::InOrder {
+            return self.bin_of(like);
+        }
+        let at = self.order.next()?;
+        if self.bins.get(at)?.like == *like { Some(at) } else { None }
+    }
+
+    /// The bin that keeps this block of so many bytes, if one does.
+    #[inline(always)]
+    fn bin_for(&self, key: Key, block: &Block, bytes: u64) -> Option<usize> {
+        if self.keep == Keep::InOrder {
+            let at = self.order.turn_of(key)?;
+            let bin = self.bins.get(at)?;
+            let fits = bin.is_for(block, bytes) && usize::from(bin.len) < DEPTH;
+            return if fits { Some(at) } else { None };
+        }
         let requested = bytes.wrapping_sub(u64::from(block.pad));
-        let (stream, shape) = (block.stream.0, shape(block));
-        self.find(requested, stream, |bin| {
-            let same_size = bin.like.bytes == requested && bin.bytes == bytes;
-            same_size && bin.shape == shape && bin.like.stream() == stream && bin.asked > 1
-        })
+        self.find(requested, block.stream.0, |bin| bin.is_for(block, bytes))
     }
 
     #[inline(always)]

@@ -30,11 +30,11 @@ impl Order {
         self.len = self.live;
     }
 
-    /// Whether it is a block's turn to be kept in a bin.
+    /// The bin in which a block is kept, if it is its turn.
     #[inline(always)]
-    pub fn is_turn(&self, block: Key, bin: usize) -> bool {
-        let last = self.noted.get(self.live.wrapping_sub(1));
-        last.is_some_and(|&last| last == (block, bin as u16))
+    pub fn turn_of(&self, block: Key) -> Option<usize> {
+        let &(key, bin) = self.noted.get(self.live.wrapping_sub(1))?;
+        (key == block).then_some(usize::from(bin))
     }
 
     /// The block whose turn it was is kept.
@@ -43,11 +43,11 @@ impl Order {
         self.live -= 1;
     }
 
-    /// Whether the block kept last is in a bin.
+    /// The bin of the block kept last.
     #[inline(always)]
-    pub fn is_next(&self, bin: usize) -> bool {
-        self.live < self.len
-            && self.noted.get(self.live).is_some_and(|noted| usize::from(noted.1) == bin)
+    pub fn next(&self) -> Option<usize> {
+        let &(_, bin) = self.noted.get(self.live)?;
+        (self.live < self.len).then_some(usize::from(bin))
     }
 
     /// The block kept last is taken, under a new name.

@@ -46,39 +46,29 @@ impl State {
         request: &Request<'_>,
         site: &'static Location<'static>,
     ) -> Option<(Key, u64)> {
-        if self.shelf.is_empty() {
+        // Whether a limit allows it is not decided here.
+        if self.shelf.is_empty() || self.counters.limits_tags {
             return None;
         }
-        let at = self.shelf.bin_of(like)?;
-        if self.shelf.keep == Keep::InOrder && !self.shelf.order.is_next(at) {
-            return None;
-        }
-        let bin = self.shelf.bins.get(at)?;
-        let (Shelved { key, done, .. }, counted) = bin.newest()?;
-        let (bytes, class, number) = (bin.bytes, bin.class, bin.pool());
-        if self.is_limited(request) {
-            return None;
-        }
+        let at = self.shelf.next_of(like)?;
         let (name, site) = (self.name(request.name), self.site(site));
         let born_ms = self.clock.ms();
+        let bin = self.shelf.bins.get_mut(at)?;
+        let (&Shelved { key, place, done, .. }, counted) = bin.newest()?;
+        let (bytes, class) = (bin.bytes, bin.class);
         let (key, block) = self.blocks.renew_with(key)?;
         block.flags &= !flag::FREE_LATER;
         (block.born_ms, block.name, block.site) = (born_ms, name, site);
-        let spot = block.spot;
-        let bin = self.shelf.bins.get_mut(at)?;
         bin.len -= 1;
+        // Its bin is among those to be counted since the free.
+        bin.rounds += u32::from(!counted);
         self.shelf.len -= 1;
         if self.shelf.keep == Keep::InOrder {
             self.shelf.order.take(key);
         }
         if counted {
-            bin.counted -= 1;
             self.count_again(at, done);
-        } else {
-            // Its bin is among those to be counted since the free.
-            bin.rounds += 1;
         }
-        let place = self.pools[usize::from(number)].place(spot);
         let event = Event::new(EventKind::Alloc).handle(key.to_bits());
         let event = event.a(request.bytes).b(bytes).c(place.offset).within(place.space.0);
         let event = event.why(if done { Why::CompletedHole } else { Why::OwnHole });
@@ -89,6 +79,7 @@ impl State {
     /// Counts a block as live again whose free was counted.
     #[cold]
     fn count_again(&mut self, bin: usize, done: bool) {
+        self.shelf.bins[bin].counted -= 1;
         self.settle();
         let bin = self.shelf.bins[bin];
         if !done {
@@ -96,13 +87,6 @@ impl State {
             self.count_done(bin.kind, bin.bytes);
         }
         self.count_alloc(bin.kind, bin.tag(), bin.like.bytes, bin.bytes);
-    }
-
-    /// Whether a request counts against a limit of its tag's, which is not decided here.
-    #[inline(always)]
-    fn is_limited(&self, request: &Request<'_>) -> bool {
-        let tag = self.counters.tags.get(usize::from(request.tag.0));
-        tag.is_none_or(|tag| tag.limit.is_some())
     }
 
     /// Puts a block that is freed on the shelf, with `more` recorded as uses of it; false, with
@@ -113,16 +97,11 @@ impl State {
         let Ok(block) = self.blocks.get_mut(key) else { return false };
         let pool = &mut self.pools[usize::from(block.pool)];
         let class = pool.key.class.0;
-        let Some((bytes, uses)) = pool.extent(block.spot) else { return false };
+        let Some((place, bytes, uses)) = pool.extent(block.spot) else { return false };
         if block.holds > 0 {
             return false;
         }
-        let Some(bin) = self.shelf.bin_for(block, bytes) else { return false };
-        if self.shelf.keep == Keep::InOrder
-            && !(self.shelf.order.is_turn(key, bin) && self.shelf.has_room(bin))
-        {
-            return false;
-        }
+        let Some(bin) = self.shelf.bin_for(key, block, bytes) else { return false };
         uses.merge(more);
         if !uses.is_empty() {
             drop_reached(uses, &self.reached);
@@ -142,7 +121,7 @@ impl State {
         } else if self.shelf.len == PLACES || !self.shelf.has_room(bin) {
             self.make_room(bin);
         }
-        self.shelf.push(bin, Shelved { key, freed_ns, done });
+        self.shelf.push(bin, Shelved { key, place, freed_ns, done });
         if let Some(point) = awaited {
             self.tell_free_waits(key, &[point]);
         }
@@ -263,7 +242,9 @@ impl State {
     fn put_back_of(&mut self, bin: usize) {
         let bin = &mut self.shelf.bins[bin];
         let (sizes, tag, kind) = ((bin.like.bytes, bin.bytes), bin.tag(), bin.kind);
-        let Some((Shelved { key, freed_ns, done }, counted)) = bin.take_oldest() else { return };
+        let Some((Shelved { key, freed_ns, done, .. }, counted)) = bin.take_oldest() else {
+            return;
+        };
         self.shelf.len -= 1;
         if !counted {
             self.count_free(kind, tag, sizes, done);
@@ -272,7 +253,7 @@ impl State {
         let freed = Now { ms: self.clock.ms_at(freed_ns), ns: freed_ns };
         let pool = &mut self.pools[usize::from(block.pool)];
         // What is left of the uses recorded on it stays with the range.
-        if let Some((_, uses)) = pool.extent(block.spot) {
+        if let Some((_, _, uses)) = pool.extent(block.spot) {
             drop_reached(uses, &self.reached);
         }
         pool.free(block.spot, Points::NONE, freed);
