@@ -1,10 +1,13 @@
-//! The moment of the peak, worked out from the dump backwards, against a plain walk forwards.
+//! Histories of PyTorch's allocator that begin anywhere, put together, and the moment of their peak,
+//! worked out from the dump backwards, against a plain walk forwards.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use terrane_trace::Op;
+use terrane_trace::diagnose::timeline_each;
 use terrane_trace::snapshot::{Action, Block, BlockState, Note, Segment, Snapshot, TraceEntry};
 
 const MIB: u64 = 1 << 20;
@@ -203,20 +206,100 @@ fn compare(moment: &Snapshot, heap: &Heap, from: usize, at: usize, told: &str) {
     assert_eq!(live, blocks.collect(), "{told}");
 }
 
+/// A random history, the heap before it and after each entry of it.
+fn random_history(random: &mut Random, entries: usize) -> (Vec<TraceEntry>, Vec<Heap>) {
+    let mut heap = Heap::default();
+    let (mut heaps, mut made) = (vec![heap.clone()], Vec::new());
+    while made.len() < entries {
+        if let Some(entry) = step(&mut heap, random, made.len()) {
+            made.push(entry);
+            heaps.push(heap.clone());
+        }
+    }
+    (made, heaps)
+}
+
+/// What a trace says after each event is what the heap was after its entry.
+fn compare_history(snapshot: &Snapshot, heaps: &[Heap], told: &str) {
+    let history = snapshot.history(0).unwrap().unwrap();
+    let gaps = history.gaps;
+    let earlier = (gaps.earlier_blocks, gaps.earlier_bytes);
+    assert_eq!(earlier, (heaps[0].blocks.len() as u64, heaps[0].active()), "{told}");
+    assert_eq!(gaps.frees_missing, 0, "{told}");
+    // Frees whose request came before the history, and whose completion is in it.
+    let freed = |(at, block): &(&u64, &Live)| {
+        let here = |heap: &Heap| heap.blocks.get(at) == Some(*block);
+        block.requested.is_some() && !heaps.iter().all(here)
+    };
+    let requests_missing = heaps[0].blocks.iter().filter(freed).count() as u64;
+    assert_eq!(gaps.requests_missing, requests_missing, "{told}");
+    let mut live = BTreeMap::new();
+    let reserved = timeline_each(snapshot, &history).map(|point| point.reserved);
+    let events = history.trace.iter().zip(&history.entries).zip(reserved);
+    for ((event, &entry), reserved) in events {
+        let address = history.blocks[event.block as usize].address;
+        match event.op {
+            Op::Alloc => _ = live.insert(address, event.bytes),
+            Op::FreeRequested => {}
+            Op::FreeCompleted => _ = live.remove(&address),
+        }
+        let Some(heap) = heaps.get(entry as usize + 1) else { continue };
+        let there = heap.blocks.iter().map(|(&at, block)| (at, block.bytes));
+        assert_eq!(live, there.collect(), "{told}, entry {entry}");
+        let all: u64 = heap.segments().iter().map(|segment| segment.1).sum();
+        assert_eq!(reserved, all, "{told}, entry {entry}");
+    }
+}
+
+#[test]
+fn random_histories_are_put_together_wherever_they_begin() {
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let (entries, heaps) = random_history(&mut random, 120);
+        let from = random.below(60);
+        let snapshot = dump(heaps.last().unwrap(), &entries[from..]);
+        compare_history(&snapshot, &heaps[from..], &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_block_whose_free_is_not_in_the_history_ends_where_its_address_is_used_again() {
+    let events = [
+        entry(Action::Alloc, 4096, 1000, 0),
+        entry(Action::Alloc, 8192, 500, 1),
+        entry(Action::FreeRequested, 8192, 500, 1),
+        entry(Action::Alloc, 4096, 700, 0),
+        entry(Action::Alloc, 8192, 600, 0),
+        entry(Action::FreeCompleted, 4096, 700, 0),
+    ];
+    let history = dump(&Heap::default(), &events).history(0).unwrap().unwrap();
+    let shown = history.trace.iter().zip(&history.entries);
+    let shown: Vec<(Op, u64, u32)> = shown.map(|(it, at)| (it.op, it.bytes, *at)).collect();
+    let (made, asked, done, none) = (Op::Alloc, Op::FreeRequested, Op::FreeCompleted, u32::MAX);
+    let expected = [
+        (made, 1000, 0),
+        (made, 500, 1),
+        (asked, 500, 2),
+        (asked, 1000, none),
+        (done, 1000, none),
+        (made, 700, 3),
+        (done, 500, none),
+        (made, 600, 4),
+        (asked, 700, none),
+        (done, 700, 5),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!((history.gaps.frees_missing, history.gaps.requests_missing), (2, 1));
+}
+
 #[test]
 fn the_peak_of_random_histories_is_what_a_walk_forwards_finds_wherever_they_begin() {
     let mut undone = [0; 4];
     for seed in 0..300 {
-        let (mut random, mut heap) = (Random(seed), Heap::default());
-        let (mut heaps, mut entries) = (vec![heap.clone()], Vec::new());
-        while entries.len() < 120 {
-            if let Some(entry) = step(&mut heap, &mut random, entries.len()) {
-                entries.push(entry);
-                heaps.push(heap.clone());
-            }
-        }
+        let mut random = Random(seed);
+        let (entries, heaps) = random_history(&mut random, 120);
         let from = random.below(60);
-        let snapshot = dump(&heap, &entries[from..]);
+        let snapshot = dump(heaps.last().unwrap(), &entries[from..]);
         let first_most = |best: usize, at: usize| {
             if heaps[at].active() > heaps[best].active() { at } else { best }
         };
