@@ -251,7 +251,10 @@ fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
             let site = early.number(&block.site);
             early.name_tags(alloc, [block.tag.number()]);
             let event = Event::new(EventKind::Alloc).handle(block.handle.number());
-            let event = event.a(block.requested).b(part.bytes).c(segment.base + part.offset);
+            // As the events tell it: a paused block has no bytes.
+            let (requested, bytes) =
+                if block.paused { (0, 0) } else { (block.requested, part.bytes) };
+            let event = event.a(requested).b(bytes).c(segment.base + part.offset);
             let event = event.within(segment.space.0).of(class, block.tag.number());
             state.apply(&event.on(block.stream.0, site), &mut |_| {});
         }
@@ -290,11 +293,12 @@ mod tests {
     use crate::recording::Follow;
     use crate::snapshot::{Happened, History, SegmentChange};
     use std::collections::BTreeMap;
+    use std::time::Duration;
     use terrane_core::compact::{Goal, Limits};
     use terrane_core::device::sim::{Sim, SimDevice};
     use terrane_core::device::{Device, StreamSpec};
     use terrane_core::point::Points;
-    use terrane_core::{Config, Handle, Request};
+    use terrane_core::{Config, Contents, Handle, Request, Selection};
 
     struct Busy {
         sim: SimDevice,
@@ -319,6 +323,11 @@ mod tests {
             (self.seed >> 33) % below
         }
 
+        fn any(&mut self) -> Handle {
+            let at = self.random(self.live.len() as u64) as usize;
+            self.live[at]
+        }
+
         fn grow(&mut self) {
             let stream = self.streams[self.random(2) as usize];
             let bytes = 1 + (self.random(1 << 12) << self.random(13));
@@ -333,8 +342,26 @@ mod tests {
                     let goal = Goal::Fragmentation { below: 0.0 };
                     self.alloc.compact(goal, Limits::NONE).unwrap();
                 }
-                2..=60 if self.live.len() < 30 => self.grow(),
+                2 => {
+                    let bytes = (1 << 30) + self.random(1 << 30);
+                    self.alloc.set_limit(HeapId(0), bytes);
+                }
+                3..=60 if self.live.len() < 30 => self.grow(),
                 _ if self.live.is_empty() => {}
+                61..=64 => {
+                    let handle = self.any();
+                    // Where there is no room behind it, or it is paused, it stays as it is.
+                    let bytes = self.alloc.info(handle).unwrap().requested + self.random(1 << 16);
+                    let _ = self.alloc.grow(handle, bytes);
+                }
+                65..=68 => {
+                    let what = Selection::Block(self.any());
+                    self.alloc.pause(what, Contents::Discard, Duration::from_secs(9)).unwrap();
+                }
+                69..=72 => {
+                    let what = Selection::Block(self.any());
+                    self.alloc.resume(what).unwrap();
+                }
                 at if at % 2 == 0 => {
                     let at = self.random(self.live.len() as u64) as usize;
                     self.alloc.free(self.live.swap_remove(at)).unwrap();
@@ -438,7 +465,8 @@ mod tests {
                 let stats = busy.alloc.stats();
                 (stolen, moves) = (stolen + stats.pages_stolen, moves + stats.moves.committed);
                 let (live, memory, _) = shown(&state);
-                let mut live: Vec<(u64, u64)> = live.values().map(|it| (it[2], it[0])).collect();
+                let mut live: Vec<(u64, u64)> =
+                    live.values().map(|it| (it[2], it[0].max(1))).collect();
                 live.sort_unstable();
                 let mapped = memory.iter().map(|(_, bytes)| bytes).sum();
                 let recording = follow.into_recording();

@@ -152,7 +152,10 @@ impl Walk {
             event.time_ns = event.time_ns.max(before.time_ns);
             let event = &event;
             match self.builder.live(event.handle) {
-                Some(live) if event.is(EventKind::Alloc) => self.moved_since(&before, event, live),
+                // One of another size ends here and begins anew, as where it is told.
+                Some(live) if event.is(EventKind::Alloc) && live.bytes == event.a.max(1) => {
+                    self.moved_since(&before, event, live);
+                }
                 _ if event.is(EventKind::Alloc) || event.is(EventKind::FreeRequested) => {
                     self.record(event)?;
                 }

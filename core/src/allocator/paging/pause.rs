@@ -278,6 +278,9 @@ impl Inner {
         let mut keys = Vec::new();
         for (key, block, pausing, contents) in going {
             keys.push((key, block));
+            if unmapped.is_ok() {
+                state.note_parted(number, &pausing);
+            }
             let Some(paged) = &mut state.pools[usize::from(number)].paged else { continue };
             if unmapped.is_err() {
                 paged.pages.pause_failed(pausing);
@@ -367,6 +370,20 @@ impl State {
         };
         let chosen = self.blocks.iter().filter(|(_, block)| is_chosen(block));
         Ok(chosen.map(|(key, _)| key).collect())
+    }
+
+    /// Tells of the pages of a paused block, gone from all their places.
+    fn note_parted(&mut self, number: u16, pausing: &Pausing) {
+        let class = self.pools[usize::from(number)].key.class.0;
+        for parting in &pausing.pages {
+            let page = (parting.backing.object.0, parting.backing.bytes, parting.at);
+            // Those whose page has moved on name no memory object.
+            let stale = parting.stale.iter().map(|stale| (0, stale.bytes, stale.at));
+            for (object, bytes, at) in std::iter::once(page).chain(stale) {
+                let event = Event::new(EventKind::PageUnmapped).a(object).b(bytes).c(at);
+                self.event(event.of(class, 0));
+            }
+        }
     }
 
     /// Counts a block as of no bytes from here on.
