@@ -1,5 +1,5 @@
-//! Histories of PyTorch's allocator that begin anywhere, put together, and the moment of their peak,
-//! worked out from the dump backwards, against a plain walk forwards.
+//! Histories of PyTorch's allocator that begin anywhere, put together, and the moment of their
+//! peak, worked out from the dump backwards, against a plain walk forwards.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
