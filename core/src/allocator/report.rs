@@ -251,7 +251,8 @@ impl Allocator {
         let mut left = most;
         loop {
             // A bounded slice, so that requests do not wait behind a long copy.
-            let slice = self.inner.lock().ring.drain(into, left.min(1024));
+            // What is on the shelf has told all its events, and stays there for the next request.
+            let slice = self.inner.lock_shelved().ring.drain(into, left.min(1024));
             left -= slice.events;
             drained = Drained { events: drained.events + slice.events, ..slice };
             if left == 0 || !slice.more {
@@ -267,17 +268,17 @@ impl Allocator {
 
     /// File and line of a call site's number, and the text of a name's, as events carry them.
     pub fn site_text(&self, number: u32) -> String {
-        self.inner.lock().sites.text(number)
+        self.inner.lock_shelved().sites.text(number)
     }
 
     /// The text of a name's number.
     pub fn name_text(&self, number: u32) -> String {
-        self.inner.lock().names.text(number).to_owned()
+        self.inner.lock_shelved().names.text(number).to_owned()
     }
 
     /// The name of a tag's number, as events carry it; empty for one that is none.
     pub fn tag_text(&self, number: u16) -> String {
-        let state = self.inner.lock();
+        let state = self.inner.lock_shelved();
         let tag = state.counters.tags.get(usize::from(number));
         tag.map_or_else(String::new, |tag| tag.name.clone())
     }

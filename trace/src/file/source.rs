@@ -137,10 +137,7 @@ impl Source for RingSource {
         if let (None, Some(last)) = (&state, newer) {
             self.known = last.sequence;
         }
-        let sites: HashSet<u32> = events[before..].iter().map(Event::site).collect();
-        for number in sites.into_iter().filter(|number| *number != 0) {
-            texts.push(Text { kind: TextKind::Site, number, text: self.alloc.site_text(number) });
-        }
+        self.early.name_sites(&self.alloc, events[before..].iter().map(Event::site));
         let tags: Vec<u16> = events[before..].iter().map(Event::tag).collect();
         self.early.name_tags(&self.alloc, tags);
         texts.append(&mut self.early.new);
@@ -197,7 +194,8 @@ impl Drop for RingSource {
 #[derive(Default)]
 struct EarlySites {
     numbers: HashMap<String, u32>,
-    /// Tags that were named.
+    /// Sites and tags that were named.
+    sites: HashSet<u32>,
     tags: HashSet<u16>,
     new: Vec<Text>,
 }
@@ -215,6 +213,19 @@ impl EarlySites {
 }
 
 impl EarlySites {
+    /// Names the sites that were not named yet: a look at the allocator's lock each.
+    fn name_sites(&mut self, alloc: &Allocator, sites: impl IntoIterator<Item = u32>) {
+        let mut last = 0;
+        for number in sites {
+            // Mostly the same one over and over.
+            if number != last && number != 0 && self.sites.insert(number) {
+                let (kind, text) = (TextKind::Site, alloc.site_text(number));
+                self.new.push(Text { kind, number, text });
+            }
+            last = number;
+        }
+    }
+
     /// Names the tags that were not named yet.
     fn name_tags(&mut self, alloc: &Allocator, tags: impl IntoIterator<Item = u16>) {
         for number in tags {

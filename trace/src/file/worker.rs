@@ -18,7 +18,12 @@ use terrane_core::event::{Event, EventKind};
 
 /// Written at least this often while anything happens.
 const WRITE_EVERY: Duration = Duration::from_millis(250);
-const POLL_BUSY: Duration = Duration::from_millis(1);
+/// Each look takes the allocator's lock from the thread that uses it: seldom while little comes,
+/// and still often enough that the ring holds all that can come until the next one.
+const POLL_BUSY: Duration = Duration::from_millis(5);
+const POLL_OFTEN: Duration = Duration::from_millis(1);
+/// Events of one look from which on the next one is soon.
+const MANY_EVENTS: usize = 1 << 14;
 const POLL_IDLE: Duration = Duration::from_millis(20);
 /// Chunks of events between two keyframes.
 const KEYFRAME_EVERY: u32 = 32;
@@ -224,8 +229,12 @@ impl<S: Source> Work<S> {
             if taken >= CHUNK_EVENTS / 2 {
                 continue;
             }
-            let busy = taken > 0 || Instant::now() < self.trouble.hurry_until;
-            let wait = if busy { POLL_BUSY } else { POLL_IDLE };
+            let wait = match taken {
+                _ if Instant::now() < self.trouble.hurry_until => POLL_OFTEN,
+                0 => POLL_IDLE,
+                _ if taken < MANY_EVENTS => POLL_BUSY,
+                _ => POLL_OFTEN,
+            };
             let ordered = orders.lock();
             let is_idle = |now: &mut Ordered| !now.stop && !now.hurry && now.write.is_none();
             let (mut ordered, _) = orders
