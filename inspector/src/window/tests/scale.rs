@@ -159,7 +159,9 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
     inspector.add(recording);
     inspector.go(crate::window::At::End);
     let mut late = Vec::new();
-    for view in [None, Some(View::HeapMap), Some(View::Timeline), Some(View::AddressTime)] {
+    let charts =
+        [View::HeapMap, View::AddressTime, View::Timeline, View::Streams, View::Compaction];
+    for view in std::iter::once(None).chain(charts.map(Some)) {
         inspector.show_only(view);
         let mut times = frames(&mut inspector, egui::pos2(500.0, 400.0));
         times.sort_by(f64::total_cmp);

@@ -1,5 +1,6 @@
 //! Moves of live blocks: where each was, where it goes, and what that gains.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use egui::{Rect, Shape, Stroke, StrokeKind, Ui, pos2};
@@ -10,7 +11,7 @@ use super::{Stage, bytes, empty, header, legend, waiting};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::job::Job;
-use crate::window::layout::{Camera, Classes, Coloring, Grid, Sums, heap_scene};
+use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, Sums, heap_scene};
 use crate::window::model::{
     Aim, Moment, Planned, PoolKind, Recording, Refusal, Shift, largest_hole_after, plan_for,
 };
@@ -31,6 +32,9 @@ pub struct CompactionPanel {
     plan: Job<Planned>,
     planned_for: Option<(*const Moment, Aim, u64)>,
     shown_for: Option<(*const Moment, Aim, u64)>,
+    /// The pass shown.
+    made: Option<(Of, Rc<Pass>)>,
+    painted: Option<(PaintKey, Arc<Painted>)>,
     /// The recorded pass of which moves are shown done.
     shown_pass: Option<usize>,
     /// Moves done; the fraction is the one under way.
@@ -51,6 +55,23 @@ impl CompactionPanel {
         self.plan.is_running()
     }
 
+    /// Drops what was worked out from a recording that has been replaced.
+    pub fn forget(&mut self) {
+        (self.made, self.painted, self.drawn) = (None, None, None);
+    }
+
+    /// The pass shown, made if another one was.
+    fn pass(&mut self, of: Of, make: impl FnOnce() -> Pass) -> Rc<Pass> {
+        match &self.made {
+            Some((known, pass)) if *known == of => Rc::clone(pass),
+            _ => {
+                let pass = Rc::new(make());
+                self.made = Some((of, Rc::clone(&pass)));
+                pass
+            }
+        }
+    }
+
     fn plans(&self, passes: usize) -> bool {
         passes == 0 || self.planning.unwrap_or(false)
     }
@@ -60,7 +81,22 @@ impl CompactionPanel {
     }
 }
 
-type Key = (*const Recording, u32, [u32; 4], [u64; 3], bool, Coloring);
+type PaintKey = (Of, Coloring, Option<Focus>);
+type Key = (PaintKey, [u32; 4], [u64; 3], bool);
+
+/// What a pass is: a plan for a moment, or one that was recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Plan(*const Moment, u32, Aim, u64),
+    Recorded(*const Recording, usize),
+}
+
+/// What the heap before a pass is drawn with.
+struct Painted {
+    classes: Classes,
+    of_parts: Vec<u8>,
+    sums: Sums,
+}
 
 /// Moves of a plan that is not limited.
 const MOVES_MOST: u64 = 100_000;
@@ -69,10 +105,28 @@ const SPEED: f32 = 4.0;
 
 /// A pass: the heap before it and its moves in order.
 struct Pass {
+    of: Of,
     before: Arc<Moment>,
     moves: Vec<Shift>,
     refused: Vec<Refusal>,
-    text: String,
+    text: &'static str,
+    /// Bytes of its moves.
+    moved: u64,
+    /// The largest hole after them.
+    gained: u64,
+}
+
+impl Pass {
+    fn new(
+        of: Of,
+        before: Arc<Moment>,
+        (moves, refused): (Vec<Shift>, Vec<Refusal>),
+        text: &'static str,
+    ) -> Self {
+        let moved = moves.iter().map(|shift| shift.bytes).sum();
+        let gained = largest_hole_after(&before, &moves);
+        Self { of, before, moves, refused, text, moved, gained }
+    }
 }
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
@@ -96,7 +150,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     };
     refusals(ui, &pass);
     if pass.moves.is_empty() {
-        empty(ui, "Nothing moves", &pass.text);
+        empty(ui, "Nothing moves", pass.text);
         return;
     }
     controls(ui, stage, &pass, planning);
@@ -160,7 +214,7 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
     stage.document.panels.compaction.plans(passes)
 }
 
-fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
+fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Rc<Pass>> {
     let moment = Arc::clone(&stage.document.moment);
     let panel = &mut stage.document.panels.compaction;
     let aim = panel.aim.unwrap_or(Aim::Tidy);
@@ -172,17 +226,28 @@ fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Pass> {
         let heap = Arc::clone(&moment);
         panel.plan = Job::start(ui.ctx(), move || plan_for(&heap, aim, most));
     }
-    let plan = panel.plan.poll()?.clone();
+    if panel.planned_for != Some(key) {
+        // What is under way is for another moment or goal.
+        panel.plan.poll();
+        return None;
+    }
+    let of = Of::Plan(key.0, moment.at, aim, most);
+    if panel.made.as_ref().is_none_or(|(known, _)| *known != of) {
+        let plan = panel.plan.poll()?.clone();
+        let text = match (plan.met, plan.reachable) {
+            (true, _) => "The goal is met already: nothing has to move.",
+            (_, false) => "The goal cannot be met by moving blocks here.",
+            _ => "A plan: nothing of it was done.",
+        };
+        panel.pass(of, || Pass::new(of, moment, (plan.moves, plan.refused), text));
+    }
+    let (_, pass) = panel.made.as_ref()?;
+    let pass = Rc::clone(pass);
     if panel.shown_for != Some(key) {
         panel.shown_for = Some(key);
-        panel.done = (plan.moves.len() as f32 * panel.shown_done).floor();
+        panel.done = (pass.moves.len() as f32 * panel.shown_done).floor();
     }
-    let text = match (plan.met, plan.reachable) {
-        (true, _) => "The goal is met already: nothing has to move.",
-        (_, false) => "The goal cannot be met by moving blocks here.",
-        _ => "A plan: nothing of it was done.",
-    };
-    Some(Pass { before: moment, moves: plan.moves, refused: plan.refused, text: text.to_owned() })
+    Some(pass)
 }
 
 fn recorded(
@@ -190,7 +255,7 @@ fn recorded(
     stage: &mut Stage<'_>,
     recording: &Recording,
     ranges: &[std::ops::Range<u32>],
-) -> Pass {
+) -> Rc<Pass> {
     let at = stage.document.sight.at;
     let near = ranges.iter().rposition(|pass| pass.start <= at).unwrap_or(0);
     let panel = &mut stage.document.panels.compaction;
@@ -212,17 +277,21 @@ fn recorded(
             ui.weak(&note.text);
         }
     });
-    let range = &ranges[number];
-    let before = Arc::new(Moment::of(recording, range.start));
-    let moves = recording.shifts(&before, range);
+    let of = Of::Recorded(std::ptr::from_ref(recording), number);
     let panel = &mut stage.document.panels.compaction;
+    let pass = panel.pass(of, || {
+        let range = &ranges[number];
+        let before = Arc::new(Moment::of(recording, range.start));
+        let moves = recording.shifts(&before, range);
+        let note = recording.passes.iter().find(|note| note.at >= range.end);
+        let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
+        let text = "The moves of this pass went to segments that did not exist before it.";
+        Pass::new(of, before, (moves, refused), text)
+    });
     if panel.shown_pass.replace(number) != Some(number) {
-        panel.done = (moves.len() as f32 * panel.shown_done).floor();
+        panel.done = (pass.moves.len() as f32 * panel.shown_done).floor();
     }
-    let note = recording.passes.iter().find(|note| note.at >= range.end);
-    let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
-    let text = "The moves of this pass went to segments that did not exist before it.".to_owned();
-    Pass { before, moves, refused, text }
+    pass
 }
 
 fn refusals(ui: &mut Ui, pass: &Pass) {
@@ -242,15 +311,13 @@ fn refusals(ui: &mut Ui, pass: &Pass) {
 fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, planning: bool) {
     let look = stage.look;
     let count = pass.moves.len();
-    let moved: u64 = pass.moves.iter().map(|shift| shift.bytes).sum();
-    let gained = largest_hole_after(&pass.before, &pass.moves);
     header(ui, |ui| {
-        bytes(ui, &look, if planning { "to move" } else { "moved" }, moved);
+        bytes(ui, &look, if planning { "to move" } else { "moved" }, pass.moved);
         bytes(ui, &look, "largest hole before", pass.before.largest_free);
-        bytes(ui, &look, "after", gained);
+        bytes(ui, &look, "after", pass.gained);
         coloring(ui, stage);
         if planning {
-            ui.weak(&pass.text);
+            ui.weak(pass.text);
         }
     });
     header(ui, |ui| {
@@ -298,10 +365,32 @@ fn advance(ui: &Ui, panel: &mut CompactionPanel, count: usize, still: bool) {
     }
 }
 
+/// The classes of the heap before a pass, made if another one was shown.
+fn painted(
+    stage: &mut Stage<'_>,
+    recording: &Recording,
+    pass: &Pass,
+    key: PaintKey,
+) -> Arc<Painted> {
+    let panel = &mut stage.document.panels.compaction;
+    if let Some((_, painted)) = panel.painted.as_ref().filter(|(known, _)| *known == key) {
+        return Arc::clone(painted);
+    }
+    let before = &pass.before;
+    let classes = Classes::of(recording, before, key.1, key.2);
+    let of_parts = classes.of_parts(recording, before);
+    let sums = Sums::of(&before.parts, before.extent, &of_parts);
+    let painted = Arc::new(Painted { classes, of_parts, sums });
+    panel.painted = Some((key, Arc::clone(&painted)));
+    painted
+}
+
 fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let look = stage.look;
     let (coloring, focus) = (stage.document.sight.coloring, stage.document.sight.focus());
-    let classes = Classes::of(recording, &pass.before, coloring, focus);
+    let paint_key = (pass.of, coloring, focus);
+    let painted = painted(stage, recording, pass, paint_key);
+    let classes = &painted.classes;
     let mut keys = classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
     let going = "outlined: still to move, to the dot".to_owned();
@@ -330,18 +419,17 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     painter.rect_filled(canvas.rect, 3.0, look.paper);
     let camera = [grid.camera.per_row, grid.camera.origin, grid.camera.scroll].map(f64::to_bits);
     let corners = [area.min.x, area.min.y, area.max.x, area.max.y].map(f32::to_bits);
-    let key = (std::ptr::from_ref(recording), pass.before.at, corners, camera, look.dark, coloring);
+    let key = (paint_key, corners, camera, look.dark);
     let clipped = painter.with_clip_rect(area);
     if stage.document.panels.compaction.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
-        let of_parts = classes.of_parts(recording, &pass.before);
-        let sums = Sums::of(&pass.before.parts, total, &of_parts);
-        let scene = heap_scene(&pass.before, &grid, &classes, (&of_parts, &sums), &look);
+        let kept = (&painted.of_parts[..], &painted.sums);
+        let scene = heap_scene(&pass.before, &grid, classes, kept, &look);
         stage.document.panels.compaction.drawn = Some((key, Cells::new(scene.cells)));
     }
     if let Some((_, cells)) = stage.document.panels.compaction.drawn.clone() {
         stage.surface.draw(&clipped, 70, &cells);
     }
-    let moving = moved_cells(stage, recording, &classes, pass, &grid);
+    let moving = moved_cells(stage, recording, classes, pass, &grid);
     stage.surface.draw(&clipped, 71, &Cells::new(moving.0));
     for rect in moving.1 {
         clipped.rect_stroke(rect, 0.0, Stroke::new(2.0, look.select), StrokeKind::Outside);

@@ -77,6 +77,7 @@ impl Panels {
         self.address.forget();
         self.time.forget();
         self.streams.forget();
+        self.compaction.forget();
         self.flame.forget();
         self.details = details::DetailsPanel::default();
         self.tables.forget();
@@ -89,6 +90,7 @@ impl Panels {
             || self.whatif.is_busy()
             || self.compaction.is_busy()
             || self.address.is_busy()
+            || self.streams.is_busy()
     }
 }
 

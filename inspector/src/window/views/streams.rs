@@ -1,6 +1,5 @@
 //! One lane for each stream: what it holds, its work, and what it has freed that work still uses.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use egui::{Align2, FontId, Painter, Rect, Stroke, Ui, pos2};
@@ -8,26 +7,38 @@ use egui::{Align2, FontId, Painter, Rect, Stroke, Ui, pos2};
 use super::canvas::Canvas;
 use super::links::{self, Awaited, Lanes, STRIP};
 use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
-use super::{Stage, empty, header, legend, rows};
+use super::{Stage, empty, header, legend, rows, waiting};
 use crate::units;
 use crate::window::document::Selected;
+use crate::window::job::Job;
 use crate::window::layout::{Axis, Span, TimeScale};
-use crate::window::model::{EventOp, Moment, NEVER, Recording, WorkRow};
+use crate::window::model::{Amount, Held, Moment, NEVER, OfStream, Recording, WorkRow};
 use crate::window::paint::{Cell, Cells, Look, Pattern};
 use crate::window::view::View;
 
 /// What was worked out for the last frame, and for what.
 #[derive(Default)]
 pub struct StreamPanel {
+    held: Job<Arc<Held>>,
+    /// What was shown before, while a run's next figures are worked out.
+    last: Option<(Arc<Recording>, Arc<Held>)>,
     lanes: Option<(Key, Vec<Lane>)>,
     awaited: Option<(*const Moment, Vec<Awaited>)>,
     shown: Shown,
 }
 
 impl StreamPanel {
-    /// Drops what was worked out.
+    /// Drops what was worked out, but for what of a live run is shown until there is something
+    /// new.
     pub fn forget(&mut self) {
-        (self.lanes, self.awaited) = (None, None);
+        (self.held, self.lanes, self.awaited) = (Job::default(), None, None);
+        self.last = self.last.take().filter(|(recording, _)| recording.is_live);
+    }
+
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.held.poll();
+        self.held.is_running()
     }
 }
 
@@ -41,7 +52,7 @@ enum Shown {
     Work,
 }
 
-type Key = (*const Recording, Axis, Option<[u64; 2]>, usize);
+type Key = (*const Recording, *const Held, Axis, Option<[u64; 2]>, usize);
 
 /// A stream over the time that is shown.
 pub struct Lane {
@@ -130,6 +141,10 @@ fn name(stage: &Stage<'_>, recording: &Recording) -> String {
 fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     prepare_awaited(stage, recording);
     let name = name(stage, recording);
+    let Some((of, held)) = prepare(ui, stage, recording) else {
+        waiting(ui, "adding up what streams hold…");
+        return;
+    };
     let canvas = Canvas::new(ui, stage, View::Streams, &name);
     move_span(stage, &canvas);
     let area = Rect::from_min_max(
@@ -142,10 +157,10 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     let scale = TimeScale::new(recording, sight.axis, sight.span, area.x_range());
     let columns = (area.width() * ui.pixels_per_point()).max(1.0) as usize;
     let span = sight.span.map(|Span { from, to }| [from.to_bits(), to.to_bits()]);
-    let key = (Arc::as_ptr(recording), sight.axis, span, columns);
+    let key = (Arc::as_ptr(recording), Arc::as_ptr(&held), sight.axis, span, columns);
     let panel = &mut stage.document.panels.streams;
     if panel.lanes.as_ref().is_none_or(|(known, _)| *known != key) {
-        let mut lanes = work_out(recording, &scale.edges(columns));
+        let mut lanes = lanes_of(&of, &held, &scale.edges(columns));
         work_in(&mut lanes, recording, &scale);
         panel.lanes = Some((key, lanes));
     }
@@ -175,6 +190,43 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     stage.document.panels.streams.lanes = Some((key, made));
     stage.document.panels.streams.awaited = awaited;
     now(ui, stage, &canvas, &scale, area);
+}
+
+/// Runs of more events are added up on a thread.
+const LONG: usize = 1 << 20;
+
+/// What streams hold over the run, and of which state of the run.
+fn prepare(
+    ui: &Ui,
+    stage: &mut Stage<'_>,
+    recording: &Arc<Recording>,
+) -> Option<(Arc<Recording>, Arc<Held>)> {
+    let panel = &mut stage.document.panels.streams;
+    if panel.held.is_idle() {
+        let work = Arc::clone(recording);
+        panel.held = match recording.events.len() {
+            0..=LONG => Job::Done(Arc::new(Held::of(&work))),
+            _ => Job::start(ui.ctx(), move || Arc::new(Held::of(&work))),
+        };
+    }
+    if let Some(held) = panel.held.poll() {
+        panel.last = Some((Arc::clone(recording), Arc::clone(held)));
+    }
+    panel.last.clone()
+}
+
+/// A lane for each stream.
+fn lanes_of(recording: &Recording, held: &Held, edges: &[u32]) -> Vec<Lane> {
+    let lane = |(of, columns): (&OfStream, Vec<Amount>)| Lane {
+        stream: of.stream,
+        blocks: of.blocks,
+        most: of.most,
+        columns,
+        works: 0,
+        under_way: Vec::new(),
+        submitted: Vec::new(),
+    };
+    held.streams.iter().zip(held.columns(recording, edges)).map(lane).collect()
 }
 
 /// What the pending blocks of the moment wait for.
@@ -292,68 +344,4 @@ fn work_in(lanes: &mut [Lane], recording: &Recording, scale: &TimeScale<'_>) {
             lane.submitted.push(from);
         }
     }
-}
-
-/// The largest live and pending bytes of every stream in every column.
-fn work_out(recording: &Recording, edges: &[u32]) -> Vec<Lane> {
-    let streams = recording.streams.len();
-    let columns = edges.len().saturating_sub(1);
-    let lane = |stream: usize| Lane {
-        stream: stream as u32,
-        blocks: 0,
-        most: 0,
-        columns: vec![(0, 0); columns],
-        works: 0,
-        under_way: Vec::new(),
-        submitted: Vec::new(),
-    };
-    let mut lanes: Vec<Lane> = (0..streams).map(lane).collect();
-    let mut now = vec![(0_u64, 0_u64); streams];
-    for block in &recording.blocks {
-        if let Some(lane) = lanes.get_mut(block.stream as usize) {
-            lane.blocks += 1;
-        }
-    }
-    let mut column = 0;
-    for (index, event) in recording.events.iter().enumerate() {
-        while column < columns && edges[column + 1] as usize <= index {
-            column += 1;
-            for (lane, now) in lanes.iter_mut().zip(&now).filter(|_| column < columns) {
-                lane.columns[column] = *now;
-            }
-        }
-        let block = &recording.blocks[event.block as usize];
-        let Some(bytes) = now.get_mut(block.stream as usize) else { continue };
-        match event.op {
-            EventOp::Alloc => bytes.0 += block.requested,
-            EventOp::Freed => {
-                bytes.0 = bytes.0.saturating_sub(block.requested);
-                bytes.1 += block.requested;
-            }
-            EventOp::Done => bytes.1 = bytes.1.saturating_sub(block.requested),
-        }
-        let lane = &mut lanes[block.stream as usize];
-        lane.most = lane.most.max(bytes.0 + bytes.1);
-        if let Some(shown) = lane.columns.get_mut(column).filter(|_| index >= edges[0] as usize) {
-            // A free that completes at once is no time of waiting.
-            let waits = event.op != EventOp::Freed || !completes_next(recording, index);
-            if waits && bytes.0 + bytes.1 >= shown.0 + shown.1 {
-                *shown = *bytes;
-            } else if waits && bytes.1 > shown.1 {
-                shown.1 = bytes.1;
-                shown.0 = bytes.0.max(shown.0.saturating_sub(bytes.1));
-            }
-        }
-    }
-    let waits = recording.waits.iter().map(|wait| wait.behind);
-    let works: HashSet<u32> = recording.work.iter().map(|work| work.stream).chain(waits).collect();
-    lanes.retain(|lane| lane.blocks > 0 || works.contains(&lane.stream));
-    lanes.truncate(64);
-    lanes
-}
-
-fn completes_next(recording: &Recording, index: usize) -> bool {
-    let block = recording.events[index].block;
-    let next = recording.events.get(index + 1);
-    next.is_some_and(|next| next.block == block && next.op == EventOp::Done)
 }
