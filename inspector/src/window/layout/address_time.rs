@@ -131,12 +131,25 @@ impl AddressTime<'_> {
         rect.intersects(self.area).then(|| rect.intersect(self.area))
     }
 
-    /// Rectangles of blocks, largest first, and how many were too many or too small to draw.
-    pub fn cells(&self, classes: &Classes, look: &Look) -> (Vec<Cell>, usize) {
+    /// Rectangles of blocks, largest first, in place of what `cells` held, and how many were too
+    /// many or too small to draw.
+    pub fn cells(
+        &self,
+        classes: &Classes,
+        look: &Look,
+        mut cells: Vec<Cell>,
+    ) -> (Vec<Cell>, usize) {
+        cells.clear();
         let pixel = 1.0 / self.scale;
-        let (mut cells, mut left_out) = (Vec::new(), 0);
+        let mut left_out = 0;
         let many = self.order.blocks - self.order.largest.len();
-        for entry in &self.order.largest {
+        // Farther than a point from what is visible nothing is rounded into it.
+        let point = (self.bytes.1 - self.bytes.0) / f64::from(self.area.height().max(1.0));
+        let (low, high) = (self.bytes.0 - 2.0 * point, self.bytes.1 + 2.0 * point);
+        let near = |entry: &&Entry| {
+            entry.start as f64 <= high && (entry.start + entry.bytes) as f64 >= low
+        };
+        for entry in self.order.largest.iter().filter(near) {
             let Some(mut rect) = self.place(entry) else { continue };
             if rect.width() < pixel && rect.height() < pixel || cells.len() >= MOST {
                 left_out += 1;

@@ -190,15 +190,17 @@ const FEW: usize = 20_000;
 const LABEL_WIDTH: f32 = 56.0;
 const LABELS_MOST: usize = 400;
 
-/// Lays out what is visible. Pixels that stand for many parts show what covers most of them.
+/// Lays out what is visible, in place of what `room` held. Pixels that stand for many parts show
+/// what covers most of them.
 pub fn scene(
     moment: &Moment,
     grid: &Grid,
     classes: &Classes,
     (of_parts, sums): (&[u8], &Sums),
-    look: &Look,
+    (look, mut room): (&Look, Vec<Cell>),
 ) -> HeapScene {
-    let mut scene = HeapScene::default();
+    room.clear();
+    let mut scene = HeapScene { cells: room, labels: Vec::new() };
     let pixel = grid.camera.per_row / (grid.width() * f64::from(grid.scale));
     // Half a cell to a pixel is as sharp as a pixel is.
     if pixel * 2.0 >= sums.cell as f64 && moment.parts.len() > FEW {

@@ -80,6 +80,11 @@ impl Cells {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { all: Arc::new(all), generation: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
+
+    /// Their memory, to hold others, where nothing draws them any more.
+    pub fn into_room(self) -> Vec<Cell> {
+        Arc::try_unwrap(self.all).unwrap_or_default()
+    }
 }
 
 /// What cells are drawn on.

@@ -184,7 +184,9 @@ fn cells(stage: &mut Stage<'_>, painter: &egui::Painter, chart: &AddressTime<'_>
     let key = (*color_key, area.map(f32::to_bits), view, stage.look.dark, axis);
     let drawn = &stage.document.panels.address.drawn;
     if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
-        let (cells, left_out) = chart.cells(classes, &stage.look);
+        let before = stage.document.panels.address.drawn.take();
+        let room = before.map(|(_, cells, _)| cells.into_room()).unwrap_or_default();
+        let (cells, left_out) = chart.cells(classes, &stage.look, room);
         stage.document.panels.address.drawn = Some((key, Cells::new(cells), left_out));
     }
     if let Some((_, cells, _)) = &stage.document.panels.address.drawn {

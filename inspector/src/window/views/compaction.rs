@@ -423,7 +423,7 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let clipped = painter.with_clip_rect(area);
     if stage.document.panels.compaction.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
         let kept = (&painted.of_parts[..], &painted.sums);
-        let scene = heap_scene(&pass.before, &grid, classes, kept, &look);
+        let scene = heap_scene(&pass.before, &grid, classes, kept, (&look, Vec::new()));
         stage.document.panels.compaction.drawn = Some((key, Cells::new(scene.cells)));
     }
     if let Some((_, cells)) = stage.document.panels.compaction.drawn.clone() {

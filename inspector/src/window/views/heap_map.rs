@@ -167,7 +167,8 @@ fn draw(stage: &mut Stage<'_>, painter: &egui::Painter, grid: &Grid) {
     let drawn = &mut document.panels.heap.drawn;
     if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
         let kept = (of_parts.as_slice(), sums);
-        let mut scene = heap_scene(&document.moment, grid, classes, kept, &stage.look);
+        let room = drawn.take().map(|(_, _, cells)| cells.into_room()).unwrap_or_default();
+        let mut scene = heap_scene(&document.moment, grid, classes, kept, (&stage.look, room));
         let cells = Cells::new(std::mem::take(&mut scene.cells));
         *drawn = Some((key, scene, cells));
     }
