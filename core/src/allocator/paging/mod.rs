@@ -14,6 +14,7 @@ use crate::event::{Event, EventKind, Rung, Why};
 use crate::pages::{Backing, PagesError, Reservation, StaleMapping, Step};
 use crate::point::Points;
 use crate::pool::{Grabbed, Spot};
+use crate::request::Wait;
 
 use super::Inner;
 use super::alloc::{Asked, Taken};
@@ -87,6 +88,13 @@ impl Inner {
         let done = self.with_pages(number, asked, Want::Block { behind })?;
         let Some((mut state, range)) = done else { return Ok(None) };
         let why = range.why;
+        let others = range.grabbed.points.without(asked.request.stream);
+        if asked.request.wait == Wait::Never && !others.is_empty() {
+            // Free, behind its own mapping: whoever may wait can have it.
+            state.give_pages_back(number, range.grabbed.spot);
+            self.unlock_and_tell(state);
+            return Err(Error::WouldWait { asked: asked.layout.bytes });
+        }
         let taken = Taken { pool: number, range: range.grabbed, why };
         let outcome = self.commit(&mut state, asked, taken);
         self.unlock_and_tell(state);
@@ -123,7 +131,10 @@ impl Inner {
             };
             drop(state);
             match self.perform(&job) {
-                Ok(done) => return self.commit_job(job, &done).map(Some),
+                Ok(mut done) => {
+                    self.see_mapped(asked, &mut done);
+                    return self.commit_job(job, &done).map(Some);
+                }
                 Err((made, error)) => {
                     self.undo(job, &made)?;
                     if matches!(error, DeviceError::TooManyObjects { .. }) {

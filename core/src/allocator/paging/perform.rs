@@ -1,10 +1,17 @@
 //! A job's device calls, with no allocator lock held.
 
+use std::time::Duration;
+
 use crate::device::{DeviceError, MapOp, MemoryId, Paging, UnmapOp};
 use crate::pages::{Backing, Step};
 use crate::point::{Points, SyncPoint};
 
+use super::super::alloc::Asked;
 use super::{Done, Inner, Job, Made};
+use crate::request::Wait;
+
+/// How long a mapping may take that is ordered behind no work.
+const MAPPED_WITHIN: Duration = Duration::from_millis(10);
 
 impl Inner {
     /// Makes a job's device calls. After an error nothing of it is mapped, and of its objects
@@ -40,6 +47,18 @@ impl Inner {
         let measured = self.device.now_ns().saturating_sub(start);
         let mapped = self.unreached(mapped)?;
         Ok(Done { backings, mapped, spent_ns: self.stealing_ns(steps, measured) })
+    }
+
+    /// For a request that may not wait: sees mappings through that are ordered behind no work, as
+    /// a part of making them.
+    pub(super) fn see_mapped(&self, asked: &Asked<'_>, done: &mut Done) {
+        if asked.request.wait == Wait::Never
+            && let [point] = *done.mapped.as_slice()
+            // An error is told to whoever looks for the point next.
+            && self.device.wait_any(&[point], MAPPED_WITHIN).unwrap_or(false)
+        {
+            done.mapped = Points::NONE;
+        }
     }
 
     /// A point, unless it is reached already: memory that waits for nothing serves every stream.

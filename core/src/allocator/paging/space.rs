@@ -168,6 +168,16 @@ impl Inner {
 }
 
 impl State {
+    /// Gives back a range that was mapped for a request and is not handed out.
+    pub(super) fn give_pages_back(&mut self, number: u16, spot: Spot) {
+        let now = self.now();
+        let pool = &mut self.pools[usize::from(number)];
+        let (kind, before) = (pool.kind, pool.pending());
+        pool.free(spot, Points::NONE, now);
+        let change = pool.pending() as i64 - before as i64;
+        self.count_pending(kind, change);
+    }
+
     /// Adds a taken range to the block before it.
     fn join_pages(&mut self, block: &Block, more: Spot) -> bool {
         let (SpotKind::Page(first), SpotKind::Page(second)) = (block.spot.kind(), more.kind())
