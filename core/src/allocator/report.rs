@@ -194,7 +194,6 @@ impl Allocator {
         let mut state = self.inner.lock();
         let stats = state.counters.tags.get_mut(usize::from(tag.0)).ok_or(Error::ForeignHandle)?;
         stats.limit = bytes;
-        state.counters.limits_tags |= bytes.is_some();
         Ok(())
     }
 

@@ -139,8 +139,6 @@ pub(crate) struct Counters {
     pub kinds: [Kind; 4],
     pub classes: [Tally; SizeClass::COUNT],
     pub tags: Vec<TagCounters>,
-    /// Whether any tag has or had a limit.
-    pub limits_tags: bool,
     pub out_of_memory: u64,
     pub retries: u64,
     pub waits: u64,

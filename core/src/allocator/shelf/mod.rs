@@ -285,8 +285,7 @@ impl Shelf {
     fn bin_for(&self, key: Key, block: &Block, bytes: u64) -> Option<usize> {
         if self.keep == Keep::InOrder {
             let at = self.order.turn_of(key)?;
-            let bin = self.bins.get(at)?;
-            let fits = bin.is_for(block, bytes) && usize::from(bin.len) < DEPTH;
+            let fits = self.bins.get(at)?.is_for(block, bytes) && self.has_room(at);
             return if fits { Some(at) } else { None };
         }
         let requested = bytes.wrapping_sub(u64::from(block.pad));

@@ -46,11 +46,14 @@ impl State {
         request: &Request<'_>,
         site: &'static Location<'static>,
     ) -> Option<(Key, u64)> {
-        // Whether a limit allows it is not decided here.
-        if self.shelf.is_empty() || self.counters.limits_tags {
+        if self.shelf.is_empty() {
             return None;
         }
         let at = self.shelf.next_of(like)?;
+        // Whether a limit allows it is not decided here.
+        if self.counters.tags.get(usize::from(request.tag.0))?.limit.is_some() {
+            return None;
+        }
         let (name, site) = (self.name(request.name), self.site(site));
         let born_ms = self.clock.ms();
         let bin = self.shelf.bins.get_mut(at)?;
