@@ -50,6 +50,36 @@ fn transfers_longer_than_a_staging_chunk_arrive_whole() {
 }
 
 #[test]
+fn a_copy_and_a_fill_of_two_gibibytes_are_exact() {
+    let Some(device) = bench() else { return };
+    let bytes = 2 << 30;
+    if device.caps().max_plain_bytes < bytes || device.heap_use(HeapId(0)).unwrap().free < 4 * bytes
+    {
+        eprintln!("skipped: the device has no room for two objects of 2 GiB");
+        return;
+    }
+    // What was never written takes no memory of the host where the host is the device.
+    let (from, to) =
+        (device.plain(MemoryKind::Device, bytes), device.plain(MemoryKind::Device, bytes));
+    let stream = device.stream();
+    let marks = [0, (1 << 30) - 64, 1 << 30, bytes - 64];
+    for (word, offset) in (1_u32..).zip(marks) {
+        device.fill(stream, at(from.space, offset), 64, word).unwrap();
+    }
+    let op = CopyOp { from: at(from.space, 0), to: at(to.space, 0), bytes };
+    device.copy(stream, &[op]).unwrap();
+    for (word, offset) in (1_u32..).zip(marks) {
+        assert_eq!(device.fetch_words(stream, at(to.space, offset), 16), [word; 16]);
+    }
+    device.fill(stream, at(to.space, 0), bytes, 0x5A5A_5A5A).unwrap();
+    for offset in marks {
+        assert_eq!(device.fetch_words(stream, at(to.space, offset), 16), [0x5A5A_5A5A; 16]);
+    }
+    device.release_plain(from.space).unwrap();
+    device.release_plain(to.space).unwrap();
+}
+
+#[test]
 fn work_on_one_stream_waits_for_points_of_others() {
     let Some(device) = bench() else { return };
     let plain = device.plain(MemoryKind::Device, 16 * MIB);

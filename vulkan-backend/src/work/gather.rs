@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ash::vk;
 use terrane_core::device::{CopyOp, DeviceError, SpaceId, StreamId, SyncPoint};
 
 use crate::device::Shared;
+use crate::memory::staging::Way;
 use crate::stream::Stamps;
 
+use super::by_address;
 use super::dispatch::{Groups, dispatch};
 use super::kernels::Builtin;
 use super::tables::Tables;
@@ -49,38 +52,36 @@ impl Shared {
         stamps: Option<Arc<Stamps>>,
     ) -> Result<SyncPoint, DeviceError> {
         let pipeline = self.kernels.builtin(Builtin::GatherByAddress)?;
-        let mut entries: Vec<[u32; 8]> = Vec::new();
-        for (from, to) in pairs {
-            let (Some(source), Some(target)) = (from.address, to.address) else {
-                return Err(DeviceError::InvalidCall("a space without an address"));
-            };
-            for (_, _, bytes, before) in tiles::cut(0, from.bytes, u64::MAX, most) {
-                let (s, t) = (source + before, target + before);
-                let vectors = (bytes / UNIT) as u32;
-                entries.push([
-                    s as u32,
-                    (s >> 32) as u32,
-                    t as u32,
-                    (t >> 32) as u32,
-                    vectors,
-                    0,
-                    0,
-                    0,
-                ]);
-            }
+        let tile = ((most / UNIT) as u32).to_le_bytes();
+        let mut steps = Vec::new();
+        for part in by_address::parts(pairs, most)? {
+            let (bytes, signs) = part.bytes();
+            let mut up = self.staging.take(Way::Up, bytes.len() as u64)?;
+            up.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+            // Each workgroup looks into the table, so it has to be near.
+            let local = self.staging.take(Way::Local, bytes.len() as u64)?;
+            let at = local.address.ok_or(DeviceError::InvalidCall("no address"))?;
+            let mut push = [0; 24];
+            push[..8].copy_from_slice(&at.to_le_bytes());
+            push[8..16].copy_from_slice(&(at + signs).to_le_bytes());
+            push[16..20].copy_from_slice(&part.tiles.to_le_bytes());
+            push[20..].copy_from_slice(&tile);
+            let groups = Groups::line(part.tiles, self.native_groups());
+            steps.push((up, local, bytes.len() as u64, push, groups));
         }
-        let mut tables = Tables::new(&self.staging, entries.len() as u64 * 32);
-        let written = tables.write(&entries)?;
         self.streams.submit_timed(stream, stamps, |recorder| {
-            for table in &written {
-                let address = table.address.ok_or(DeviceError::InvalidCall("no address"))?;
-                let mut push = [0; 12];
-                push[..8].copy_from_slice(&address.to_le_bytes());
-                push[8..].copy_from_slice(&table.count.to_le_bytes());
-                let groups = Groups::line(table.count, self.native_groups());
-                dispatch(recorder, &pipeline, &[], &push, &[groups])?;
+            for (up, local, bytes, ..) in &steps {
+                let region = [vk::BufferCopy::default().size(*bytes)];
+                let (from, to) = (up.buffer, local.buffer);
+                // SAFETY: both chunks are kept until the submission is done; the host has written
+                // the bytes, and both are at least as long.
+                unsafe { recorder.device.cmd_copy_buffer(recorder.commands, from, to, &region) };
             }
-            recorder.keep(tables.into_chunks());
+            recorder.barrier();
+            for (.., push, groups) in &steps {
+                dispatch(recorder, &pipeline, &[], push, &[*groups])?;
+            }
+            recorder.keep(steps.into_iter().map(|(up, local, ..)| [up, local]).collect::<Vec<_>>());
             Ok(())
         })
     }

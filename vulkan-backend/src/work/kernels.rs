@@ -195,7 +195,7 @@ impl Kernels {
             words: &words,
             entry: "main",
             bindings: 0,
-            push_bytes: 12,
+            push_bytes: 24,
             based: false,
             name: "gather by address",
         };

@@ -1,6 +1,7 @@
 //! Work: copies, fills, kernels, and what goes between host and device.
 
 pub mod builtin;
+pub mod by_address;
 pub mod compute;
 pub mod dispatch;
 pub mod fold;

@@ -24,7 +24,6 @@ pub struct Tables {
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     pub bound: Bound,
-    pub address: Option<u64>,
     /// Entries in it.
     pub count: u32,
 }
@@ -72,10 +71,9 @@ impl Tables {
             slot.copy_from_slice(&word.to_le_bytes());
         }
         let bound = Bound { buffer: chunk.buffer, offset, bytes };
-        let address = chunk.address.map(|base| base + offset);
         self.used = (offset + bytes).next_multiple_of(ALIGN);
         self.coming = self.coming.saturating_sub(bytes);
-        Ok(Table { bound, address, count: entries.len() as u32 })
+        Ok(Table { bound, count: entries.len() as u32 })
     }
 
     /// The chunks, to be kept while kernels read them.

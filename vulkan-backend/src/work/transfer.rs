@@ -9,6 +9,10 @@ use crate::memory::space::{Range, Spaces};
 use crate::memory::staging::{Chunk, MAX_CHUNK, Staging, Way};
 use crate::stream::Recorder;
 
+/// The most bytes of a region: lavapipe takes the size of one of 2 GiB for a negative number, and
+/// writes outside (Mesa 25.0.7).
+const MAX_REGION: u64 = 1 << 30;
+
 /// A copy with its ranges found.
 pub type Pair = (Range, Range);
 
@@ -24,6 +28,15 @@ pub fn pairs(spaces: &Spaces, ops: &[CopyOp], unit: u64) -> Result<Vec<Pair>, De
         .collect()
 }
 
+/// The regions of a copy, none longer than [`MAX_REGION`].
+fn pieces(from: u64, to: u64, bytes: u64) -> impl Iterator<Item = vk::BufferCopy> {
+    (0..bytes.div_ceil(MAX_REGION)).map(move |piece| {
+        let done = piece * MAX_REGION;
+        let size = (bytes - done).min(MAX_REGION);
+        vk::BufferCopy::default().src_offset(from + done).dst_offset(to + done).size(size)
+    })
+}
+
 /// Records copies, one command per pair of buffers.
 pub fn copy(recorder: &Recorder<'_>, pairs: &mut [Pair]) {
     pairs.sort_by_key(|(from, to)| (from.space, to.space));
@@ -31,12 +44,7 @@ pub fn copy(recorder: &Recorder<'_>, pairs: &mut [Pair]) {
         let [(from, to), ..] = group else { continue };
         let regions: Vec<_> = group
             .iter()
-            .map(|(from, to)| {
-                vk::BufferCopy::default()
-                    .src_offset(from.offset)
-                    .dst_offset(to.offset)
-                    .size(from.bytes)
-            })
+            .flat_map(|(from, to)| pieces(from.offset, to.offset, from.bytes))
             .collect();
         // SAFETY: the buffers are alive until the work is done, by the contract; the ranges lie
         // inside them and do not overlap.
@@ -113,4 +121,22 @@ pub fn collect(chunks: &[Chunk], bytes: u64) -> Vec<u8> {
         data.extend_from_slice(&chunk.bytes()[..piece]);
     }
     data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_a_copy_are_short_and_cover_it() {
+        for bytes in [1, MAX_REGION - 1, MAX_REGION, MAX_REGION + 1, 2 << 30, 5 << 31] {
+            let mut done = 0;
+            for piece in pieces(100, 7, bytes) {
+                assert_eq!((piece.src_offset, piece.dst_offset), (100 + done, 7 + done));
+                assert!((1..=MAX_REGION).contains(&piece.size));
+                done += piece.size;
+            }
+            assert_eq!(done, bytes);
+        }
+    }
 }

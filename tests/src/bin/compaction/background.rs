@@ -15,12 +15,9 @@ use terrane_core::device::{
 use crate::board::{Board, Plan};
 use crate::full::fastest_copy;
 use crate::kernel::Multiply;
-use crate::{Args, Outcome, Shared, of_pass, wait};
+use crate::steady::{AHEAD, sized};
+use crate::{Args, Outcome, Shared, of_pass};
 
-/// The shortest that a kernel of a loop takes: launching the next one has to take less.
-const KERNEL: Duration = Duration::from_micros(150);
-/// Kernels that a loop keeps submitted.
-const AHEAD: usize = 4;
 /// What the thread that polls waits between two polls.
 const PAUSE: Duration = Duration::from_micros(30);
 /// Passes at most, however short they are.
@@ -62,30 +59,6 @@ pub fn measure(device: &Shared, args: &Args) -> Outcome<Value> {
         "kernel_bytes": bytes,
         "loops": results,
     }))
-}
-
-/// The least of doubling sizes with which a kernel takes long enough.
-fn sized(
-    device: &Shared,
-    least: u64,
-    most: u64,
-    run: impl Fn(StreamId, u64) -> Result<SyncPoint, DeviceError>,
-) -> Outcome<u64> {
-    let stream = device.create_stream(StreamSpec::default())?;
-    let mut size = least;
-    loop {
-        wait(&**device, run(stream, size)?)?;
-        let begin = Instant::now();
-        for _ in 0..AHEAD {
-            run(stream, size)?;
-        }
-        wait(&**device, device.mark(stream)?)?;
-        if begin.elapsed() >= KERNEL * AHEAD as u32 || size * 2 > most {
-            device.retire_stream(stream)?;
-            return Ok(size);
-        }
-        size *= 2;
-    }
 }
 
 /// What a loop did alone and beside passes.

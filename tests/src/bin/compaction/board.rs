@@ -85,7 +85,10 @@ impl Board {
                 Err(error) => return Err(error.into()),
             }
         }
-        for (at, block) in all.into_iter().enumerate() {
+        // All of them are written, the freed ones too: in a heap in use, a page was touched before.
+        self.live = all;
+        self.each(|compute, stream, regions| Ok(compute.fill_pattern(stream, regions)?))?;
+        for (at, block) in std::mem::take(&mut self.live).into_iter().enumerate() {
             if at % 2 == 0 {
                 self.live.push(block);
             } else {
@@ -115,13 +118,6 @@ impl Board {
             wait(&**self.alloc.device(), point)?;
         }
         Ok(())
-    }
-
-    /// Writes the blocks' patterns again: some milliseconds of work.
-    pub fn keep_busy(&self) -> Outcome<()> {
-        (0..3).try_for_each(|_| {
-            self.each(|compute, stream, regions| Ok(compute.fill_pattern(stream, regions)?))
-        })
     }
 
     /// Words of all blocks that are not what was written.

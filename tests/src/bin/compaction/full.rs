@@ -10,12 +10,15 @@ use terrane_core::device::{
 };
 
 use crate::board::{Board, Plan};
+use crate::steady::compute_for;
 use crate::{Args, Outcome, Shared, of_pass, wait};
 
 /// Bytes of the single copy, at most.
 const SINGLE: u64 = 4 << 30;
 /// What is waited between two looks at a pass.
 const PAUSE: Duration = Duration::from_micros(20);
+/// How long the device works before it is measured.
+const BUSY: Duration = Duration::from_millis(1500);
 
 /// Seconds that copies take: the device's own, where it tells.
 fn seconds(device: &dyn Device, stream: StreamId, op: CopyOp, by_kernel: bool) -> Outcome<f64> {
@@ -73,7 +76,7 @@ pub fn measure(device: &Shared, args: &Args) -> Outcome<Value> {
     for round in 0..args.rounds.max(1) {
         let Args { blocks, heap, segments, .. } = *args;
         let board = Board::new(device, Plan { blocks, heap, segments, groups: 0, rate: 0 })?;
-        let (pass, seconds) = compact(&board)?;
+        let (pass, seconds) = compact(device, &board)?;
         let mismatches = board.mismatches()?;
         let about = json!({
             "heap_bytes": board.heap,
@@ -114,12 +117,12 @@ pub fn measure(device: &Shared, args: &Args) -> Outcome<Value> {
 
 /// One pass over a checkerboard, with the seconds on the host from its first submission to the end
 /// of its last copy.
-fn compact(board: &Board) -> Outcome<(PassReport, f64)> {
+fn compact(device: &Shared, board: &Board) -> Outcome<(PassReport, f64)> {
     let goal = Goal::Fragmentation { below: 0.05 };
     let mut pass = board.alloc.begin_pass(goal, Limits::NONE.timed(true))?;
-    // The device was idle while the pass was planned, and its clocks went down; the single copies
-    // come one after the other. The heap is as it is in use: written until just now.
-    board.keep_busy()?;
+    // The device was idle while the board was set up and the pass planned, and its clocks went
+    // down; the single copies come one after the other.
+    compute_for(device, BUSY)?;
     let begin = Instant::now();
     while !pass.poll()?.done {
         // The host's own copies need the processor.

@@ -9,6 +9,7 @@ mod board;
 mod full;
 mod kernel;
 mod lock;
+mod steady;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,9 @@
 #version 450
 // Copies many ranges by their device addresses, 16 bytes at a time. Any buffers, one dispatch.
 //
+// A workgroup copies one tile. The host tells for each range the number of its first tile, and for
+// every 16th tile the range that it is in, so that a table is as long as there are ranges.
+//
 // Build: glslc --target-env=vulkan1.2 -O gather.comp -o gather.spv
 // Built by: shaderc 2023.2-1 (with that one, `cargo xtask tidy` builds it again and compares)
 #extension GL_EXT_buffer_reference : require
@@ -16,37 +19,58 @@ layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer T
     uvec4 at[];
 };
 
-struct Tile {
+struct Move {
     uvec2 source;
     uvec2 target;
     uint vectors;
+    uint first; // its first tile
     uint unused0;
     uint unused1;
-    uint unused2;
 };
 
-layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Tiles {
-    Tile at[];
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Moves {
+    Move at[];
+};
+
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Signs {
+    uint at[];
 };
 
 layout(push_constant) uniform Push {
-    uvec2 tiles;
-    uint count;
+    uvec2 moves;
+    uvec2 signs;
+    uint tiles;
+    uint tile; // vectors of a tile
 };
 
 const uint THREADS = 256;
+// Tiles from one sign to the next; the same number is in `by_address.rs`.
+const uint STEP = 16;
 
 void main() {
     uint number = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    if (number >= count) {
+    if (number >= tiles) {
         return;
     }
-    Tile tile = Tiles(tiles).at[number];
-    Source source = Source(tile.source);
-    Target target = Target(tile.target);
-    uint i = gl_LocalInvocationIndex;
+    // The last range whose first tile is not behind this one.
+    uint low = Signs(signs).at[number / STEP];
+    uint high = Signs(signs).at[number / STEP + 1];
+    while (low < high) {
+        uint middle = (low + high + 1) / 2;
+        if (Moves(moves).at[middle].first <= number) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    Move move = Moves(moves).at[low];
+    Source source = Source(move.source);
+    Target target = Target(move.target);
+    uint begin = (number - move.first) * tile;
+    uint end = min(begin + tile, move.vectors);
+    uint i = begin + gl_LocalInvocationIndex;
     // Four loads in flight per thread keep the memory busy.
-    for (; i + 3 * THREADS < tile.vectors; i += 4 * THREADS) {
+    for (; i + 3 * THREADS < end; i += 4 * THREADS) {
         uvec4 a = source.at[i];
         uvec4 b = source.at[i + THREADS];
         uvec4 c = source.at[i + 2 * THREADS];
@@ -56,7 +80,7 @@ void main() {
         target.at[i + 2 * THREADS] = c;
         target.at[i + 3 * THREADS] = d;
     }
-    for (; i < tile.vectors; i += THREADS) {
+    for (; i < end; i += THREADS) {
         target.at[i] = source.at[i];
     }
 }
