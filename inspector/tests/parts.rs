@@ -7,6 +7,38 @@ mod program;
 use program::{OOM, json, run, snapshot, text};
 
 #[test]
+fn info_says_how_many_blocks_were_moved_and_by_what_means() {
+    use terrane_core::event::{Event, EventKind, MoveKind};
+    use terrane_trace::file::{HeapState, Meta, TraceWriter};
+    let block = |kind, handle, at| Event::new(kind).handle(handle).a(1024).b(1024).c(at);
+    let moved = |handle, at| block(EventKind::MoveSubmitted, handle, at).a(0);
+    let mut events = vec![
+        Event::new(EventKind::SegmentEnd).b(1 << 20),
+        block(EventKind::Alloc, 1, 2048),
+        block(EventKind::Alloc, 2, 8192),
+        moved(1, 0).by(MoveKind::Slide),
+        moved(2, 4096).by(MoveKind::Remap),
+        moved(1, 1024).by(MoveKind::Remap),
+    ];
+    (1..).zip(&mut events).for_each(|(number, event)| event.sequence = number);
+    let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
+    writer.keyframe(&HeapState::default()).unwrap();
+    writer.events(&events).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("moved.terrane");
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    let path = path.display().to_string();
+    let told = json(&["info", &path])["files"][0]["devices"][0]["moves"].clone();
+    let expected = serde_json::json!([
+        { "how": "slid", "blocks": 1, "bytes": 1024 },
+        { "how": "remapped", "blocks": 2, "bytes": 2048 },
+    ]);
+    assert_eq!(told, expected);
+    let shown = text(&run(&["info", &path]).stdout);
+    assert!(shown.contains("1 block slid (1 KiB), 2 blocks remapped (2 KiB)"), "{shown}");
+}
+
+#[test]
 fn every_command_on_a_file_takes_ranges_and_filters_or_says_why_not() {
     let file = snapshot("multistream");
     let dir = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use terrane_core::event::MoveKind;
 use terrane_trace::diagnose::{LeakOptions, SiteBy, leaks, peak_by};
 use terrane_trace::export::{Encoding, csv, perfetto, pytorch, stacks};
 use terrane_trace::recording::{Recording, open_recording, read_recording};
@@ -291,7 +292,11 @@ fn all_that_a_snapshot_can_hold_comes_back() {
 fn what_happens_in_our_allocator_has_a_name_in_the_lane_of_its_stream() {
     let mut recording = open("traces/resnet50_amp.native.csv.gz");
     let happenings = [
-        (Happened::MoveSubmitted, "moves"),
+        (Happened::MoveSubmitted(MoveKind::Untold), "moves"),
+        (Happened::MoveSubmitted(MoveKind::Copy), "moves by copy"),
+        (Happened::MoveSubmitted(MoveKind::Slide), "moves by sliding"),
+        (Happened::MoveSubmitted(MoveKind::Remap), "moves by remapping"),
+        (Happened::MoveSubmitted(MoveKind::Rebind), "stays, on other memory"),
         (Happened::MoveCommitted, "moved"),
         (Happened::MoveCancelled, "move cancelled"),
         (Happened::MoveDropped, "freed while it moved"),

@@ -245,6 +245,14 @@ fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
     };
     assert_eq!(ops(live), ops(read));
     assert_eq!(live.happenings, read.happenings);
+    // The wire and the file both say by what means a block moved.
+    use terrane_core::event::MoveKind;
+    let by = |history: &terrane_trace::snapshot::History, kind| {
+        history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted(kind)).count()
+    };
+    assert_eq!(by(read, MoveKind::Untold), 0);
+    let told = by(read, MoveKind::Copy) + by(read, MoveKind::Slide);
+    assert_eq!(told as u64, report.moves);
     // The limit that was set before recording began is told too.
     assert_eq!((live.happenings[0].what, live.happenings[0].bytes), (Happened::LimitSet, 1 << 30));
     assert_eq!(live.blocks, read.blocks);
@@ -261,7 +269,7 @@ fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
 fn folded_offsets(history: &terrane_trace::snapshot::History) -> Vec<u64> {
     use terrane_trace::snapshot::Happened;
     let mut places: Vec<u64> = history.blocks.iter().map(|block| block.address).collect();
-    for moved in history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted) {
+    for moved in history.happenings.iter().filter(|it| it.what.is_move()) {
         places[moved.block.unwrap() as usize] = moved.address;
     }
     let lives = history.trace.lifetimes();

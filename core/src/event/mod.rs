@@ -55,8 +55,8 @@ pub enum EventKind {
     Site = 18,
     /// A block's destination was reserved. `a` its space's number, `b` bytes, `c` new offset.
     MoveReserved = 19,
-    /// A block's copy was submitted and its address has changed. `a` the new space's number, `b`
-    /// bytes, `c` new offset.
+    /// A block's move was submitted and it is elsewhere from here on. `a` the new space's number,
+    /// `b` bytes, `c` new offset; [`Event::by`] says by what means, a [`MoveKind`].
     MoveSubmitted = 20,
     /// A block's move is complete. `b` bytes.
     MoveCommitted = 21,
@@ -94,6 +94,51 @@ pub enum EventKind {
     /// its own stream has done with it. `a` the value of `stream` that is awaited, `c` the stream
     /// that waits.
     WorkWaits = 35,
+}
+
+/// By what means a block is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum MoveKind {
+    /// Not told: no move, or recorded before this was told.
+    #[default]
+    Untold = 0,
+    /// Its bytes were copied to a free range.
+    Copy = 1,
+    /// It slid within a stretch, by copies that may overlap its old place.
+    Slide = 2,
+    /// The memory behind it is mapped at another place; nothing was copied.
+    Remap = 3,
+    /// It stays where it is, and other memory was bound there after a copy of what was in it.
+    Rebind = 4,
+}
+
+impl MoveKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Untold, Self::Copy, Self::Slide, Self::Remap, Self::Rebind];
+
+    /// The kind of a number; [`Untold`](Self::Untold) for numbers of later versions.
+    pub const fn of_code(code: u8) -> Self {
+        match code {
+            1 => Self::Copy,
+            2 => Self::Slide,
+            3 => Self::Remap,
+            4 => Self::Rebind,
+            _ => Self::Untold,
+        }
+    }
+
+    /// In words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Untold => "not told how",
+            Self::Copy => "copied",
+            Self::Slide => "slid",
+            Self::Remap => "remapped",
+            Self::Rebind => "rebound",
+        }
+    }
 }
 
 /// Where the memory of an [`EventKind::Alloc`] came from.
@@ -147,8 +192,8 @@ pub struct Event {
     /// Device clock in nanoseconds, as of the last time that it was read: at most 32 events ago, or
     /// up to 128 where they come faster than one in 600 ns.
     pub time_ns: u64,
-    /// Kind in bits 0..8, why in 8..16, class in 16..24, tag in 32..48, space in 48..64; see the
-    /// methods.
+    /// Kind in bits 0..8, why in 8..16, class in 16..24, means of a move in 24..32, tag in 32..48,
+    /// space in 48..64; see the methods.
     packed: u64,
     /// The block's handle, or 0.
     pub handle: u64,
@@ -208,6 +253,13 @@ impl Event {
         self
     }
 
+    /// The same record with the means of a move.
+    #[must_use]
+    pub const fn by(mut self, kind: MoveKind) -> Self {
+        self.packed |= (kind as u64) << 24;
+        self
+    }
+
     /// The same record with a memory class and a tag.
     #[must_use]
     pub const fn of(mut self, class: u8, tag: u16) -> Self {
@@ -242,6 +294,11 @@ impl Event {
     /// The number of [`Why`].
     pub const fn why_code(&self) -> u8 {
         (self.packed >> 8) as u8
+    }
+
+    /// The means of a move.
+    pub const fn move_kind(&self) -> MoveKind {
+        MoveKind::of_code((self.packed >> 24) as u8)
     }
 
     /// The memory class.

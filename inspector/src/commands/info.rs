@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::ValueHint;
 use serde::Serialize;
+use terrane_core::event::MoveKind;
 use terrane_trace::diagnose::timeline;
 use terrane_trace::file::Meta;
 use terrane_trace::import::Dump;
 use terrane_trace::recording::{Format, Recording, StacksTaken};
-use terrane_trace::snapshot::History;
+use terrane_trace::snapshot::{Happened, Happening, History};
 
 use super::shared::{PartArgs, cut, show};
 use crate::exit::BadInput;
@@ -45,9 +46,19 @@ struct Device {
     peak_reserved: Option<u64>,
     live_at_end: u64,
     failures: u64,
+    /// Live blocks that were moved, by what means; empty where none was.
+    moves: Vec<Moved>,
     /// Microseconds since 1970 of the failure that ended the run.
     failed_at_us: Option<u64>,
     failed_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Moved {
+    /// `copied`, `slid`, `remapped`, `rebound`, or `not told how`.
+    how: &'static str,
+    blocks: u64,
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -185,9 +196,23 @@ fn device(recording: &Recording, history: &History, ended: &[Ended]) -> Device {
         peak_reserved: (line.peak_reserved > 0).then_some(line.peak_reserved),
         live_at_end: figures.live_bytes_at_end,
         failures: history.attempts.len() as u64,
+        moves: moves(history),
         failed_at_us: fatal.map(|attempt| time(attempt.before_event)),
         failed_bytes: fatal.map(|attempt| attempt.bytes),
     }
+}
+
+/// Moves by their means.
+fn moves(history: &History) -> Vec<Moved> {
+    let sum = |kind: MoveKind| {
+        let of = history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted(kind));
+        let add = |(blocks, bytes): (u64, u64), it: &Happening| {
+            (blocks + 1, bytes.saturating_add(it.bytes))
+        };
+        let (blocks, bytes) = of.fold((0, 0), add);
+        Moved { how: kind.text(), blocks, bytes }
+    };
+    MoveKind::ALL.map(sum).into_iter().filter(|moved| moved.blocks > 0).collect()
 }
 
 /// Sentences on how the file that failed first differs from the rest.
@@ -254,6 +279,12 @@ fn write_file(text: &mut String, file: &File) -> std::fmt::Result {
             table.row(["peak reserved".to_owned(), units::bytes(reserved)]);
         }
         table.row(["live at the end".to_owned(), units::bytes(device.live_at_end)]);
+        if !device.moves.is_empty() {
+            let words = device.moves.iter().map(|Moved { how, blocks, bytes }| {
+                format!("{} {how} ({})", counted(*blocks, "block", "blocks"), units::bytes(*bytes))
+            });
+            table.row(["moved".to_owned(), words.collect::<Vec<_>>().join(", ")]);
+        }
         if device.failures > 0 {
             let failures = counted(device.failures, "request failed", "requests failed");
             let fatal = device.failed_bytes.map_or_else(

@@ -122,6 +122,6 @@ pub fn heap_by_address(history: &History, events: usize) -> Heap {
 /// Where the blocks lie that moved before an event.
 fn moved_before(history: &History, events: usize) -> HashMap<u32, u64> {
     let before = history.happenings.iter().take_while(|it| it.before_event <= events);
-    let moves = before.filter(|it| it.what == Happened::MoveSubmitted);
+    let moves = before.filter(|it| it.what.is_move());
     moves.filter_map(|it| Some((it.block?, it.address))).collect()
 }

@@ -5,6 +5,7 @@ use super::tree::Tree;
 use crate::diagnose::timeline_each;
 use crate::snapshot::{Happened, History, Snapshot};
 use std::io::{self, Write};
+use terrane_core::event::MoveKind;
 
 /// Writes counters of bytes, a lane for each stream with a bar for each block, flows from a
 /// request to free to a completion that came later (another stream used the block meanwhile) and
@@ -140,7 +141,7 @@ impl<W: Write> Lanes<'_, W> {
         for (id, it) in (first_id..).zip(&self.history.happenings) {
             let (at, lane) = (it.time_us, u64::from(it.stream) + 1);
             let name = match it.what {
-                Happened::MoveSubmitted => "moves",
+                Happened::MoveSubmitted(by) => moves_by(by),
                 Happened::MoveCommitted => "moved",
                 Happened::MoveCancelled => "move cancelled",
                 Happened::MoveDropped => "freed while it moved",
@@ -206,5 +207,16 @@ impl<W: Write> Lanes<'_, W> {
         self.json.entry("bytes", bytes)?;
         self.json.end_dict()?;
         self.json.end_dict()
+    }
+}
+
+/// The name of a move in a lane.
+const fn moves_by(kind: MoveKind) -> &'static str {
+    match kind {
+        MoveKind::Copy => "moves by copy",
+        MoveKind::Slide => "moves by sliding",
+        MoveKind::Remap => "moves by remapping",
+        MoveKind::Rebind => "stays, on other memory",
+        _ => "moves",
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn encode(events: &[Event]) -> Vec<u8> {
         columns[KIND].push(words[PACKED] as u8);
         columns[WHY].push((words[PACKED] >> 8) as u8);
         columns[CLASS].push((words[PACKED] >> 16) as u8);
-        // Bits 24..32 are not used by any version so far and travel with the tag.
+        // The means of a move, in bits 24..32, travel with the tag.
         put(&mut columns[TAG_SPACE], (words[PACKED] >> 24).rotate_left(24));
         let handle = words[HANDLE];
         let place = expected.places.get(&handle).copied().filter(|_| handle != 0);

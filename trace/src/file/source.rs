@@ -429,7 +429,7 @@ mod tests {
     /// What a history shows at its end: live blocks, and bytes of memory that came and did not go.
     fn at_end(history: &History) -> (Vec<(u64, u64)>, u64) {
         let mut places: Vec<u64> = history.blocks.iter().map(|block| block.address).collect();
-        for moved in history.happenings.iter().filter(|it| it.what == Happened::MoveSubmitted) {
+        for moved in history.happenings.iter().filter(|it| it.what.is_move()) {
             if let Some(block) = moved.block {
                 places[block as usize] = moved.address;
             }

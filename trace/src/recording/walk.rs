@@ -9,13 +9,13 @@ use crate::snapshot::{
 use crate::workload::Live;
 use crate::{Op, Reason, TraceBuilder};
 use std::collections::{BTreeMap, HashMap};
-use terrane_core::event::{Event, EventKind};
+use terrane_core::event::{Event, EventKind, MoveKind};
 
 /// What an event tells beside blocks and memory.
 fn happened(event: &Event) -> Option<Happened> {
     let blocks = if event.handle == 0 { event.c as u32 } else { 1 };
     let moves = [
-        (EventKind::MoveSubmitted, Happened::MoveSubmitted),
+        (EventKind::MoveSubmitted, Happened::MoveSubmitted(event.move_kind())),
         (EventKind::MoveCommitted, Happened::MoveCommitted),
         (EventKind::MoveCancelled, Happened::MoveCancelled),
         (EventKind::MoveDropped, Happened::MoveDropped),
@@ -203,7 +203,7 @@ impl Walk {
             self.happenings.push(Happening {
                 before_event: self.builder.len(),
                 time_us,
-                what: Happened::MoveSubmitted,
+                what: Happened::MoveSubmitted(MoveKind::Untold),
                 stream: live.stream,
                 bytes: event.b,
                 block: Some(live.index),
@@ -301,7 +301,7 @@ impl Walk {
             (false, Some(made)) => made.stream(),
             (false, None) => event.stream(),
         };
-        let made = made.filter(|_| what == Happened::MoveSubmitted);
+        let made = made.filter(|_| what.is_move());
         let there = made.map(|made| moved(made, event));
         let live = self.builder.live(event.handle);
         self.happenings.push(Happening {

@@ -4,6 +4,7 @@ use super::{Action, BlockState, Snapshot, StackId, TraceEntry};
 use crate::model::{Placed, SegmentEvent, SegmentOp};
 use crate::{Op, Reason, Trace, TraceBuilder};
 use std::collections::BTreeMap;
+use terrane_core::event::MoveKind;
 
 /// A device's history, replayable, with what a [`Trace`] has no place for.
 #[derive(Debug)]
@@ -93,8 +94,8 @@ pub struct Happening {
 /// What a [`Happening`] was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// A block's copy was submitted: from here on it is elsewhere.
-    MoveSubmitted,
+    /// A block's move was submitted, by these means: from here on it is elsewhere.
+    MoveSubmitted(MoveKind),
     /// The copy is over.
     MoveCommitted,
     /// A move was given up before its copy.
@@ -137,6 +138,14 @@ pub enum Happened {
     },
     /// Work on the stream waits for what this other stream has done with the block.
     WorkWaitsFor(u32),
+}
+
+impl Happened {
+    /// Whether a block is elsewhere from here on.
+    #[must_use]
+    pub const fn is_move(&self) -> bool {
+        matches!(self, Self::MoveSubmitted(_))
+    }
 }
 
 /// What the history does not show; all zero when it shows everything.

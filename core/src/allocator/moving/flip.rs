@@ -2,7 +2,7 @@
 //! resolves it from now on, behind the copy's sync point.
 
 use crate::compact::Verdict;
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, MoveKind};
 use crate::id::Key;
 use crate::point::{Points, SyncPoint};
 use crate::pool::Spot;
@@ -62,7 +62,7 @@ impl Inner {
                 None
             }
         };
-        state.note_moved(pass.pool, key, new, bytes);
+        state.note_moved(pass.pool, key, new, bytes, MoveKind::Copy);
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);
@@ -108,15 +108,15 @@ impl State {
         }
     }
 
-    /// Counts a move whose copy was submitted, and writes the event.
-    pub(super) fn note_moved(&mut self, pool: u16, key: Key, new: Spot, bytes: u64) {
+    /// Counts a move that was submitted, and writes the event.
+    pub(super) fn note_moved(&mut self, pool: u16, key: Key, new: Spot, bytes: u64, by: MoveKind) {
         self.moves.stats.moves += 1;
         self.moves.stats.bytes += bytes;
         let (class, space) = self.class_and_space(pool, new);
         let offset = self.pools[usize::from(pool)].offset(new);
         let event = Event::new(EventKind::MoveSubmitted).handle(key.to_bits()).a(space).b(bytes);
         let (tag, stream) = self.blocks.get(key).map_or((0, 0), |b| (b.tag.0, b.stream.0));
-        self.event(event.c(offset).of(class, tag).on(stream, 0));
+        self.event(event.c(offset).by(by).of(class, tag).on(stream, 0));
     }
 }
 

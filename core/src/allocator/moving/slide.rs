@@ -4,6 +4,7 @@
 use crate::compact::{Slide, Verdict};
 use crate::device::{CopyOp, Place};
 use crate::error::Error;
+use crate::event::MoveKind;
 use crate::id::Key;
 use crate::point::{Points, StreamId, SyncPoint};
 use crate::pool::Spot;
@@ -252,7 +253,7 @@ impl Inner {
         point: SyncPoint,
     ) -> Option<Flight> {
         let new = state.blocks.get(key).ok()?.spot;
-        state.note_moved(pass.pool, key, new, bytes);
+        state.note_moved(pass.pool, key, new, bytes, MoveKind::Slide);
         pass.report.moves += 1;
         pass.report.bytes += bytes;
         let view = state.calm(key, None);

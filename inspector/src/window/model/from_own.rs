@@ -54,10 +54,10 @@ pub fn take_happenings(
         let row = happening.block.map(|block| now.get(&block).copied().unwrap_or(block));
         let row = row.filter(|row| (*row as usize) < blocks.len());
         match (happening.what, row) {
-            (What::MoveSubmitted, Some(from)) => {
+            (What::MoveSubmitted(by), Some(from)) => {
                 let to = move_row(blocks, from, happening.address, at);
                 now.extend(happening.block.map(|block| (block, to)));
-                found.moves.push(Move { at, before: at.saturating_sub(1), from, to });
+                found.moves.push(Move { at, before: at.saturating_sub(1), from, to, by });
             }
             (What::MoveRefused { why, blocks: refused }, row) => {
                 if let Some(row) = row {
@@ -147,6 +147,7 @@ pub fn tags(named: &BTreeMap<u16, String>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::window::model::EventOp;
+    use terrane_core::event::MoveKind;
 
     fn happening(before_event: usize, what: What, block: Option<u32>, address: u64) -> Happening {
         Happening { before_event, time_us: 0, what, stream: 1, bytes: 64, block, address }
@@ -173,19 +174,19 @@ mod tests {
         let mut blocks = vec![row(1000, 3)];
         let happenings = [
             happening(1, What::MoveRefused { why: 2, blocks: 1 }, Some(0), 0),
-            happening(1, What::MoveSubmitted, Some(0), 2000),
-            happening(1, What::MoveSubmitted, Some(0), 3000),
+            happening(1, What::MoveSubmitted(MoveKind::Copy), Some(0), 2000),
+            happening(1, What::MoveSubmitted(MoveKind::Remap), Some(0), 3000),
             happening(2, What::WaitFor(4), None, 0),
             happening(2, What::MappingStale, None, 500),
             happening(3, What::MappingGone, None, 500),
-            happening(9, What::MoveSubmitted, Some(77), 3000),
+            happening(9, What::MoveSubmitted(MoveKind::Copy), Some(77), 3000),
         ];
         let found = take_happenings(&happenings, &mut events, &mut blocks);
         assert_eq!(blocks.iter().map(|b| b.address).collect::<Vec<_>>(), [1000, 2000, 3000]);
         assert_eq!((blocks[0].gone, blocks[0].freed, blocks[0].hold), (1, NEVER, Hold::Movable));
         assert_eq!((blocks[2].born, blocks[2].freed, blocks[2].gone, blocks[2].tag), (1, 2, 3, 3));
         assert_eq!(events.iter().map(|event| event.block).collect::<Vec<_>>(), [0, 2, 2]);
-        assert_eq!(found.moves[1], Move { at: 1, before: 0, from: 1, to: 2 });
+        assert_eq!(found.moves[1], Move { at: 1, before: 0, from: 1, to: 2, by: MoveKind::Remap });
         assert_eq!(found.waits, [WaitRow { at: 2, behind: 4, stream: 1, by_work: false }]);
         assert_eq!((found.stale[0].born, found.stale[0].gone), (2, 3));
     }

@@ -20,7 +20,7 @@ use from_trace::from_trace;
 pub use held::{Amount, Held, OfStream};
 pub use lives::Lives;
 pub use moment::{Moment, Part, PartState};
-pub use moves::{PassNote, Refusal, Shift, largest_hole_after};
+pub use moves::{PassNote, Refusal, Shift, largest_hole_after, means};
 pub use places::{Places, short as short_site};
 pub use plan::{Aim, Planned, plan_for};
 pub use series::{Column, Series};
@@ -29,6 +29,7 @@ pub use work::{PendingRow, WorkRow};
 
 use std::path::PathBuf;
 
+use terrane_core::event::MoveKind;
 use terrane_trace::snapshot::{History, Snapshot};
 
 /// The moment that never comes: a block that was not freed, a part without a block.
@@ -56,6 +57,8 @@ pub struct Move {
     pub from: u32,
     /// The block at its new place.
     pub to: u32,
+    /// By what means.
+    pub by: MoveKind,
 }
 
 /// A stream that waited for the work of another.

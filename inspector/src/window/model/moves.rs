@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use terrane_core::event::MoveKind;
+
 use super::{Moment, PartState, Recording};
 
 /// A block's move within the heap as it was before a pass; places count over all segments one
@@ -16,6 +18,8 @@ pub struct Shift {
     pub to: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// By what means.
+    pub by: MoveKind,
 }
 
 /// Blocks that did not move, and why.
@@ -72,10 +76,22 @@ impl Recording {
                 let from = self.blocks.get(one.from as usize)?;
                 let to = self.blocks.get(one.to as usize)?;
                 let (from_at, to_at) = (place(from.address)?, place(to.address)?);
-                Some(Shift { block: one.from, from: from_at, to: to_at, bytes: from.bytes })
+                let (block, bytes, by) = (one.from, from.bytes, one.by);
+                Some(Shift { block, from: from_at, to: to_at, bytes, by })
             })
             .collect()
     }
+}
+
+/// How many of the moves there are by each means, in words; nothing where that was not told.
+pub fn means(kinds: impl Iterator<Item = MoveKind>) -> String {
+    let mut counts = MoveKind::ALL.map(|kind| (kind, 0_u64));
+    kinds.for_each(|by| counts.iter_mut().filter(|(kind, _)| *kind == by).for_each(|it| it.1 += 1));
+    let told = counts.iter().any(|(kind, count)| *kind != MoveKind::Untold && *count > 0);
+    let counts = counts.iter().filter(|(_, count)| told && *count > 0);
+    let words =
+        counts.map(|(kind, count)| format!("{} {}", crate::units::count(*count), kind.text()));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// The largest hole of a segment once all moves are done.
@@ -138,7 +154,7 @@ mod tests {
         let recording = recording(&[(1000, 10), (1050, 10)]);
         let before = Moment::of(&recording, 0);
         assert_eq!(before.largest_free, 40);
-        let shift = Shift { block: 1, from: 50, to: 10, bytes: 10 };
+        let shift = Shift { block: 1, from: 50, to: 10, bytes: 10, by: MoveKind::Copy };
         assert_eq!(largest_hole_after(&before, &[shift]), 80);
         assert_eq!(largest_hole_after(&before, &[]), 40);
     }

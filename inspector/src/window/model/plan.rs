@@ -1,6 +1,7 @@
 //! What Terrane's compaction would move in a heap, by its own planner.
 
 use terrane_core::compact::{Goal, Limits, Part, PoolView, SegmentView, What, Why, plan};
+use terrane_core::event::MoveKind;
 
 use super::{Moment, PartState, Refusal, Shift};
 
@@ -80,6 +81,7 @@ pub fn plan_for(moment: &Moment, aim: Aim, most: u64) -> Planned {
             from: start(one.segment) + one.from,
             to: start(one.to.segment) + one.to.offset,
             bytes: one.bytes,
+            by: MoveKind::Copy,
         })
         .collect();
     if let Some(chain) = &made.chain {
@@ -88,6 +90,7 @@ pub fn plan_for(moment: &Moment, aim: Aim, most: u64) -> Planned {
             from: start(chain.segment) + slide.from,
             to: start(chain.segment) + slide.to,
             bytes: slide.bytes,
+            by: MoveKind::Slide,
         }));
     }
     Planned { moves, refused: refused(moment), met: made.met, reachable: made.reachable }

@@ -9,6 +9,7 @@ use super::{
     Recording, SegmentRow, Series,
 };
 use crate::source::Watched;
+use terrane_core::event::MoveKind;
 
 /// What was seen so far.
 pub struct Watch {
@@ -103,7 +104,9 @@ impl Watch {
             let new = self.add(time_us, seen, address);
             self.end(time_us, old);
             let at = self.events.len() as u32;
-            self.moves.push(Move { at, before: at.saturating_sub(EVENTS), from: old, to: new });
+            let before = at.saturating_sub(EVENTS);
+            let by = MoveKind::Untold;
+            self.moves.push(Move { at, before, from: old, to: new, by });
             self.live.insert(seen.handle, (new, self.looks));
             return;
         }

@@ -1,7 +1,7 @@
 //! What only a trace of our own tells: moves, waits, pages that come and go, tags, limits.
 
 use egui_kittest::kittest::Queryable as _;
-use terrane_core::event::{Event, EventKind};
+use terrane_core::event::{Event, EventKind, MoveKind};
 use terrane_trace::file::{HeapState, Meta, Text, TextKind, TraceWriter};
 
 use super::*;
@@ -24,6 +24,7 @@ fn events() -> Vec<Event> {
         let event = Event::new(EventKind::Alloc).handle(handle).a(bytes).b(bytes).c(at);
         event.of(PAGED, tag).on(u32::try_from(handle % 2).unwrap(), 0)
     };
+    let moved = Event::new(EventKind::MoveSubmitted).handle(3).b(MIB).c(10 * MIB).of(PAGED, 0);
     let mut events = vec![Event::new(EventKind::LimitSet).b(64 * MIB)];
     for object in 0..6 {
         events.push(Event::new(EventKind::PageCreated).a(object + 1).b(2 * MIB));
@@ -40,7 +41,7 @@ fn events() -> Vec<Event> {
         Event::new(EventKind::Submitted).a(1).b(2 * MIB).c(1),
         Event::new(EventKind::Wait).a(5).c(0).on(1, 0),
         block(4, 2 * MIB, 14 * MIB, 2),
-        Event::new(EventKind::MoveSubmitted).handle(3).b(MIB).c(10 * MIB).of(PAGED, 0),
+        moved.by(MoveKind::Remap),
         Event::new(EventKind::MoveRefused).handle(1).a(HELD).b(2 * MIB),
         Event::new(EventKind::MoveCommitted).handle(3).b(MIB),
         block(5, MIB, 9 * MIB, 0),
@@ -120,6 +121,8 @@ fn views_name_moves_waits_limits_tags_and_what_is_held() {
     let holds = ["movable", "held in place", "not known: no pass tried it"];
     said(View::HeapMap, Coloring::Movable, &holds);
     said(View::AddressTime, Coloring::Size, &["1 move", "moved, to the dot"]);
+    let means = ["1 remapped", "ring: remapped"];
+    said(View::Compaction, Coloring::Size, &means);
     let lanes = [
         "2 pieces of work",
         "2 waits",
@@ -145,6 +148,29 @@ fn work_is_under_way_until_it_was_known_to_be_done_and_a_block_names_what_it_wai
     assert!(recording.blocks[freed as usize].freed <= recording.end());
     assert_eq!(recording.awaited_text(freed), "stream 1, work 5");
     assert_eq!(recording.awaited_text(0), "");
+}
+
+#[test]
+fn the_table_of_moves_says_of_each_by_what_means_and_one_from_before_that_was_told_says_so() {
+    let mut recording = recording();
+    assert_eq!(recording.moves[0].by, MoveKind::Remap);
+    let untold = crate::window::model::Move { by: MoveKind::Untold, ..recording.moves[0] };
+    recording.moves.push(untold);
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording);
+    inspector.go(crate::window::At::End);
+    inspector.show_only(Some(View::Compaction));
+    let mut harness = harness(inspector, true, false);
+    settled(&mut harness);
+    harness.get_by_label("table").click();
+    settled(&mut harness);
+    let csv = {
+        let document = harness.state_mut().document().unwrap();
+        document.panels.tables.copy(&document.recording, &document.moment, true)
+    };
+    let how = |line: &str| line.split(',').nth(4).map(str::to_owned);
+    let told: Vec<_> = csv.lines().filter_map(how).collect();
+    assert_eq!(told, ["how", "remapped", "not told how"], "{csv}");
 }
 
 #[test]

@@ -11,11 +11,17 @@ pub struct Moves<'a> {
     pub recording: &'a Recording,
 }
 
-const MOVE_HEADS: [Head; 6] = [
+/// What the words of [`MoveKind`](terrane_core::event::MoveKind) say.
+pub const MEANS: &str = "copied: its bytes went to a free range; slid: they went to a place that \
+may overlap the old one; remapped: the memory itself is mapped elsewhere; rebound: it stays, on \
+other memory";
+
+const MOVE_HEADS: [Head; 7] = [
     head("event", "how many events came before", 76.0, true),
     head("from", "the first address of the old place", 122.0, false),
     head("to", "the first address of the new place", 122.0, false),
     head("bytes", "bytes after rounding", 84.0, true),
+    head("how", MEANS, 84.0, false),
     head("stream", "the stream that owns the block", 96.0, false),
     head("site", "where the block was allocated", 160.0, false),
 ];
@@ -38,7 +44,8 @@ impl Rows for Moves<'_> {
             1 => format!("{:#x}", from.address),
             2 => format!("{:#x}", to.address),
             3 => units::bytes(to.bytes),
-            4 => self.recording.stream(to.stream).to_owned(),
+            4 => one.by.text().to_owned(),
+            5 => self.recording.stream(to.stream).to_owned(),
             _ => crate::window::model::short_site(self.recording.site(to)).to_owned(),
         }
     }
@@ -49,7 +56,7 @@ impl Rows for Moves<'_> {
         match column {
             0 => one.at.to_string(),
             3 => to.bytes.to_string(),
-            5 => self.recording.site(to).to_owned(),
+            6 => self.recording.site(to).to_owned(),
             _ => self.text(row, column),
         }
     }
@@ -62,7 +69,7 @@ impl Rows for Moves<'_> {
             1 => Key::Number(block(one.from).address),
             2 => Key::Number(block(one.to).address),
             3 => Key::Number(block(one.to).bytes),
-            4 => Key::Number(u64::from(block(one.to).stream)),
+            5 => Key::Number(u64::from(block(one.to).stream)),
             _ => Key::Text(self.text(row, column)),
         }
     }

@@ -3,19 +3,21 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use egui::{Rect, Shape, Stroke, StrokeKind, Ui, pos2};
+use egui::{Color32, Stroke, StrokeKind, Ui};
+use terrane_core::event::MoveKind;
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
+use super::moved::{Shown, mark_text};
 use super::{Stage, bytes, empty, header, legend, waiting};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::job::Job;
 use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, Sums, heap_scene};
 use crate::window::model::{
-    Aim, Moment, Planned, PoolKind, Recording, Refusal, Shift, largest_hole_after, plan_for,
+    Aim, Moment, Planned, Recording, Refusal, Shift, largest_hole_after, means, plan_for,
 };
-use crate::window::paint::{Cell, Cells, Pattern};
+use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
 
 /// How the moves are looked at.
@@ -114,6 +116,8 @@ struct Pass {
     moved: u64,
     /// The largest hole after them.
     gained: u64,
+    /// How many of them are by what means.
+    means: String,
 }
 
 impl Pass {
@@ -125,7 +129,8 @@ impl Pass {
     ) -> Self {
         let moved = moves.iter().map(|shift| shift.bytes).sum();
         let gained = largest_hole_after(&before, &moves);
-        Self { of, before, moves, refused, text, moved, gained }
+        let means = means(moves.iter().map(|shift| shift.by));
+        Self { of, before, moves, refused, text, moved, gained, means }
     }
 }
 
@@ -315,6 +320,9 @@ fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, planning: bool) {
         bytes(ui, &look, if planning { "to move" } else { "moved" }, pass.moved);
         bytes(ui, &look, "largest hole before", pass.before.largest_free);
         bytes(ui, &look, "after", pass.gained);
+        if !pass.means.is_empty() {
+            ui.label(&pass.means).on_hover_text(super::charts::MEANS);
+        }
         coloring(ui, stage);
         if planning {
             ui.weak(pass.text);
@@ -385,6 +393,14 @@ fn painted(
     painted
 }
 
+/// A key for each means by which blocks of the pass move.
+fn marks(look: &Look, pass: &Pass) -> Vec<((Color32, Color32), Pattern, String)> {
+    let colors = (look.select, look.select);
+    let used = |kind: &MoveKind| pass.moves.iter().any(|shift| shift.by == *kind);
+    let kinds = MoveKind::ALL.into_iter().filter(used);
+    kinds.map(|kind| (colors, Pattern::Solid, mark_text(kind))).collect()
+}
+
 fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let look = stage.look;
     let (coloring, focus) = (stage.document.sight.coloring, stage.document.sight.focus());
@@ -393,8 +409,9 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     let classes = &painted.classes;
     let mut keys = classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
-    let going = "outlined: still to move, to the dot".to_owned();
+    let going = "outlined: still to move, to the mark".to_owned();
     keys.push(((look.select, look.select), Pattern::Solid, going));
+    keys.extend(marks(&look, pass));
     legend(ui, stage, &keys);
     let name = format!("Compaction: {} moves", pass.moves.len());
     let canvas = Canvas::new(ui, stage, View::Compaction, &name);
@@ -429,68 +446,12 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     if let Some((_, cells)) = stage.document.panels.compaction.drawn.clone() {
         stage.surface.draw(&clipped, 70, &cells);
     }
-    let moving = moved_cells(stage, recording, classes, pass, &grid);
-    stage.surface.draw(&clipped, 71, &Cells::new(moving.0));
-    for rect in moving.1 {
+    let panel = &stage.document.panels.compaction;
+    let shown = Shown { look, done: panel.done, still: stage.still, grid: &grid };
+    let drawn = shown.draw(recording, classes, &pass.moves);
+    stage.surface.draw(&clipped, 71, &Cells::new(drawn.cells));
+    for rect in drawn.outlined {
         clipped.rect_stroke(rect, 0.0, Stroke::new(2.0, look.select), StrokeKind::Outside);
     }
-    clipped.extend(moving.2);
-}
-
-/// Moves to come that are drawn at most.
-const ARROWS: usize = 40;
-
-/// Ghosts at old places, blocks at new ones, and the one that slides.
-fn moved_cells(
-    stage: &Stage<'_>,
-    recording: &Recording,
-    classes: &Classes,
-    pass: &Pass,
-    grid: &Grid,
-) -> (Vec<Cell>, Vec<Rect>, Vec<Shape>) {
-    let look = stage.look;
-    let done = stage.document.panels.compaction.done;
-    let (whole, part) = (done.floor() as usize, if stage.still { 0.0 } else { done.fract() });
-    let (mut cells, mut outlined, mut arrows) = (Vec::new(), Vec::new(), Vec::new());
-    // What is still to move: where it is, and which way it goes.
-    for shift in pass.moves.iter().skip(whole).take(ARROWS) {
-        let from = largest(grid.rects(shift.from, shift.bytes));
-        let to = largest(grid.rects(shift.to, shift.bytes));
-        outlined.extend(grid.rects(shift.from, shift.bytes));
-        if let (Some(from), Some(to)) = (from, to) {
-            let line = Stroke::new(1.0, look.select.gamma_multiply(0.7));
-            arrows.push(Shape::line_segment([from.center(), to.center()], line));
-            arrows.push(Shape::circle_filled(to.center(), 2.5, look.select));
-        }
-    }
-    for (number, shift) in pass.moves.iter().enumerate().take(whole + usize::from(part > 0.0)) {
-        let Some(block) = recording.blocks.get(shift.block as usize) else { continue };
-        let color = classes.paint(&look, classes.class(block, PoolKind::Unknown)).0.0;
-        for rect in grid.rects(shift.from, shift.bytes) {
-            cells.push(Cell::new(rect, (look.paper, look.select), Pattern::Hatch));
-        }
-        if number < whole {
-            for rect in grid.rects(shift.to, shift.bytes) {
-                cells.push(Cell::solid(rect, color));
-            }
-            continue;
-        }
-        let (from, to) = (grid.rects(shift.from, shift.bytes), grid.rects(shift.to, shift.bytes));
-        let (Some(from), Some(to)) = (largest(from), largest(to)) else { continue };
-        let slide = |a: f32, b: f32| a + (b - a) * part * part * (3.0 - 2.0 * part);
-        let rect = Rect::from_min_max(
-            pos2(slide(from.min.x, to.min.x), slide(from.min.y, to.min.y)),
-            pos2(slide(from.max.x, to.max.x), slide(from.max.y, to.max.y)),
-        );
-        cells.push(Cell::solid(rect, color));
-        outlined.push(rect);
-        let line = [from.center(), to.center()];
-        arrows.push(Shape::line_segment(line, Stroke::new(1.2, look.select)));
-    }
-    (cells, outlined, arrows)
-}
-
-/// The longest piece of a block that goes over the ends of rows: arrows and slides are of that.
-fn largest(rects: impl Iterator<Item = Rect>) -> Option<Rect> {
-    rects.max_by(|a, b| a.width().total_cmp(&b.width()))
+    clipped.extend(drawn.shapes);
 }

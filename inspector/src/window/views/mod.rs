@@ -14,6 +14,7 @@ mod heap_map;
 mod leaks;
 mod limits;
 mod links;
+mod moved;
 mod rows;
 mod streams;
 mod table;
