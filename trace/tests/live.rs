@@ -267,7 +267,6 @@ fn what_came_over_a_socket_is_the_recording_that_the_file_has() {
 
 /// Where a history says that blocks are at its end; a move tells where to.
 fn folded_offsets(history: &terrane_trace::snapshot::History) -> Vec<u64> {
-    use terrane_trace::snapshot::Happened;
     let mut places: Vec<u64> = history.blocks.iter().map(|block| block.address).collect();
     for moved in history.happenings.iter().filter(|it| it.what.is_move()) {
         places[moved.block.unwrap() as usize] = moved.address;

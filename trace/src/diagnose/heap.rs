@@ -3,7 +3,7 @@
 use super::explain::{Limit, settings};
 use crate::Op;
 use crate::model::{PlacedBlock, Pytorch, SegmentOp, replay_each};
-use crate::snapshot::{Happened, History, Snapshot};
+use crate::snapshot::{History, Snapshot};
 use std::collections::{BTreeMap, HashMap};
 
 /// Blocks and holes at one moment.

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use crate::model::SegmentOp;
     use crate::recording::Follow;
-    use crate::snapshot::{Happened, History, SegmentChange};
+    use crate::snapshot::{History, SegmentChange};
     use std::collections::BTreeMap;
     use std::time::Duration;
     use terrane_core::compact::{Goal, Limits};
