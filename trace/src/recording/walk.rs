@@ -174,22 +174,22 @@ impl Walk {
 
     /// Notes memory that came and went in a gap.
     fn memory_since(&mut self, before: &HeapState) {
-        let ranges = |state: &HeapState| -> BTreeMap<(u64, bool), u64> {
+        let ranges = |state: &HeapState| -> BTreeMap<u64, (u64, Option<u64>)> {
             let page = |(class, at): (u8, u64)| HeapState::paged_base(class).wrapping_add(at);
             let plain = state.segments.iter();
-            let plain = plain.map(|(space, it)| ((HeapState::plain_base(*space), false), it.bytes));
-            let paged =
-                state.pages.iter().map(|(place, (_, bytes))| ((page(*place), true), *bytes));
+            let plain = plain.map(|(space, it)| (HeapState::plain_base(*space), (it.bytes, None)));
+            let paged = state.pages.iter();
+            let paged = paged.map(|(at, (object, bytes))| (page(*at), (*bytes, Some(*object))));
             plain.chain(paged).collect()
         };
         let (old, new) = (ranges(before), ranges(&self.state));
-        for (key, bytes) in old.iter().filter(|(key, bytes)| new.get(key) != Some(bytes)) {
-            let op = if key.1 { SegmentOp::Unmap } else { SegmentOp::Free };
-            self.change(op, key.0, *bytes);
+        for (at, was) in old.iter().filter(|(at, was)| new.get(at) != Some(was)) {
+            let op = if was.1.is_some() { SegmentOp::Unmap } else { SegmentOp::Free };
+            self.change(op, *at, *was);
         }
-        for (key, bytes) in new.iter().filter(|(key, bytes)| old.get(key) != Some(bytes)) {
-            let op = if key.1 { SegmentOp::Map } else { SegmentOp::Alloc };
-            self.change(op, key.0, *bytes);
+        for (at, is) in new.iter().filter(|(at, is)| old.get(at) != Some(is)) {
+            let op = if is.1.is_some() { SegmentOp::Map } else { SegmentOp::Alloc };
+            self.change(op, *at, *is);
         }
     }
 
@@ -329,32 +329,32 @@ impl Walk {
         let page = |class, at| HeapState::paged_base(class).wrapping_add(at);
         let here = page(event.class(), event.c);
         if is(EventKind::SegmentEnd) {
-            self.change(SegmentOp::Alloc, HeapState::plain_base(event.a), event.b);
+            self.change(SegmentOp::Alloc, HeapState::plain_base(event.a), (event.b, None));
         } else if is(EventKind::SegmentReleased) {
-            self.change(SegmentOp::Free, HeapState::plain_base(event.a), event.b);
+            self.change(SegmentOp::Free, HeapState::plain_base(event.a), (event.b, None));
         } else if is(EventKind::PageMapped) || is(EventKind::PageStolen) {
             if let Some((class, at)) = self.state.stolen_from(event) {
-                self.change(SegmentOp::Unmap, page(class, at), event.b);
+                self.change(SegmentOp::Unmap, page(class, at), (event.b, None));
                 self.mapping(Happened::MappingStale, page(class, at), event.b, time);
             }
-            self.change(SegmentOp::Map, here, event.b);
+            self.change(SegmentOp::Map, here, (event.b, Some(event.a)));
         } else if is(EventKind::PageUnmapped) {
             let mapped = self.state.pages.get(&(event.class(), event.c));
             if mapped.is_some_and(|page| page.0 == event.a) {
-                self.change(SegmentOp::Unmap, here, event.b);
+                self.change(SegmentOp::Unmap, here, (event.b, None));
             } else {
                 self.mapping(Happened::MappingGone, here, event.b, time);
             }
         } else if is(EventKind::PageReleased) {
             let gone: Vec<_> = self.state.pages_of(event.a).collect();
             for ((class, at), bytes) in gone {
-                self.change(SegmentOp::Unmap, page(class, at), bytes);
+                self.change(SegmentOp::Unmap, page(class, at), (bytes, None));
             }
         }
     }
 
-    fn change(&mut self, op: SegmentOp, address: u64, bytes: u64) {
-        let event = SegmentEvent { op, address, bytes, stream: 0 };
+    fn change(&mut self, op: SegmentOp, address: u64, (bytes, object): (u64, Option<u64>)) {
+        let event = SegmentEvent { op, address, bytes, stream: 0, object };
         let at = self.builder.len();
         self.segments.push(SegmentChange { before_event: at, entry: at, event });
     }

@@ -260,7 +260,7 @@ impl Walk {
         let before_event = self.builder.len();
         let segment = |op| {
             let TraceEntry { address, bytes, stream, .. } = *entry;
-            let event = SegmentEvent { op, address, bytes, stream };
+            let event = SegmentEvent { op, address, bytes, stream, object: None };
             SegmentChange { before_event, entry: at, event }
         };
         match entry.action {

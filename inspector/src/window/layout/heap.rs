@@ -4,6 +4,7 @@ use egui::{Pos2, Rect, pos2};
 
 use super::Sums;
 use super::coloring::Classes;
+use super::pages::Ticks;
 use crate::window::model::{Moment, NEVER};
 use crate::window::paint::{Cell, Look, Pattern};
 
@@ -51,6 +52,11 @@ impl Grid {
 
     fn width(&self) -> f64 {
         f64::from(self.area.width().max(1.0))
+    }
+
+    /// Bytes of a pixel.
+    pub fn pixel(&self) -> f64 {
+        self.camera.per_row / (self.width() * f64::from(self.scale))
     }
 
     /// The byte under a point, outside the heap too.
@@ -182,6 +188,8 @@ pub struct HeapScene {
     pub cells: Vec<Cell>,
     /// Blocks with room for words.
     pub labels: Vec<Label>,
+    /// Which boundaries within segments were added to the parts.
+    pub ticks: Ticks,
 }
 
 /// So many parts are laid out one by one at any zoom.
@@ -200,8 +208,8 @@ pub fn scene(
     (look, mut room): (&Look, Vec<Cell>),
 ) -> HeapScene {
     room.clear();
-    let mut scene = HeapScene { cells: room, labels: Vec::new() };
-    let pixel = grid.camera.per_row / (grid.width() * f64::from(grid.scale));
+    let mut scene = HeapScene { cells: room, ..HeapScene::default() };
+    let pixel = grid.pixel();
     // Half a cell to a pixel is as sharp as a pixel is.
     if pixel * 2.0 >= sums.cell as f64 && moment.parts.len() > FEW {
         dense(&mut scene, grid, classes, sums, look, pixel);

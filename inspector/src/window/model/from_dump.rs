@@ -18,6 +18,7 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
             gone: NEVER,
             stream: 0,
             pool: PoolKind::Unknown,
+            object: None,
         });
         for range in memory.ranges.iter().filter(|range| !range.is_free()) {
             let name = range.name.as_deref().unwrap_or(&range.kind);

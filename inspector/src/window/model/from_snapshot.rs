@@ -185,6 +185,7 @@ fn segments(snapshot: &Snapshot, device: usize, history: Option<&History>) -> Ve
                     (SegmentKind::Large, false) => PoolKind::Large,
                     _ => PoolKind::Unknown,
                 },
+                object: None,
             });
         }
     }

@@ -29,6 +29,7 @@ impl Lives {
                     gone: NEVER,
                     stream: event.stream,
                     pool,
+                    object: event.object,
                 });
             }
             SegmentOp::Free | SegmentOp::Unmap => self.close(at, event.address, event.bytes),
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     fn event(op: SegmentOp, address: u64, bytes: u64) -> SegmentEvent {
-        SegmentEvent { op, address, bytes, stream: 0 }
+        SegmentEvent { op, address, bytes, stream: 0, object: None }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use from_snapshot::from_snapshot;
 use from_trace::from_trace;
 pub use held::{Amount, Held, OfStream};
 pub use lives::Lives;
-pub use moment::{Moment, Part, PartState};
+pub use moment::{Moment, Page, Part, PartState};
 pub use moves::{PassNote, Refusal, Shift, largest_hole_after, means};
 pub use places::{Places, short as short_site};
 pub use plan::{Aim, Planned, plan_for};
@@ -213,6 +213,8 @@ pub struct SegmentRow {
     pub stream: u32,
     /// Which requests it serves.
     pub pool: PoolKind,
+    /// The memory object that it is a page of, where pages are told one by one.
+    pub object: Option<u64>,
 }
 
 /// What an event says.

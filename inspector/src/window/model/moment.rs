@@ -37,6 +37,17 @@ pub struct Part {
     pub state: PartState,
 }
 
+/// A page: a piece of a memory object that is mapped on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// First byte, counted over all segments one behind the other.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Its memory object, by number.
+    pub object: u64,
+}
+
 /// A segment at the moment; pieces that lie next to each other are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -67,6 +78,8 @@ pub struct Moment {
     pub spaces: Vec<Space>,
     /// Parts by address.
     pub parts: Vec<Part>,
+    /// Pages by address; none where the file does not tell of them one by one.
+    pub pages: Vec<Page>,
     /// Bytes of all segments one behind the other, with what is not backed.
     pub extent: u64,
     /// Bytes of all segments that are backed.
@@ -103,6 +116,7 @@ impl Moment {
         ranges.sort_unstable_by_key(|row| row.address);
         let mut build = Build { moment: Self { at, ..Self::default() }, blocks: &recording.blocks };
         let mut blocks = alive.into_iter().peekable();
+        let pages = ranges.clone();
         let ranges = joined(&ranges);
         let paged =
             |range: &SegmentRow| recording.addresses == Addresses::Own && range.address >= PAGED;
@@ -126,7 +140,14 @@ impl Moment {
             build.space((first, end), runs, stale, &mut inside);
         }
         build.implied(blocks);
+        build.moment.pages = pages_in(&pages, &build.moment.spaces);
         build.moment
+    }
+
+    /// The page at a byte of all segments one behind the other.
+    pub fn page_at(&self, start: u64) -> Option<&Page> {
+        let index = self.pages.partition_point(|page| page.start <= start).checked_sub(1)?;
+        self.pages.get(index).filter(|page| start - page.start < page.bytes)
     }
 
     /// Bytes of holes.
@@ -166,6 +187,22 @@ impl Moment {
         let free = self.free();
         if free == 0 { 0.0 } else { 1.0 - self.largest_free as f64 / free as f64 }
     }
+}
+
+/// Those of the ranges, which are by address, that are pages, where they lie when all segments lie
+/// one behind the other.
+fn pages_in(ranges: &[SegmentRow], spaces: &[Space]) -> Vec<Page> {
+    let mut spaces = spaces.iter().filter(|space| !space.implied).peekable();
+    let mut pages = Vec::new();
+    for row in ranges {
+        let Some(object) = row.object else { continue };
+        while spaces.next_if(|it| it.address.saturating_add(it.bytes) <= row.address).is_some() {}
+        if let Some(space) = spaces.peek().filter(|space| space.address <= row.address) {
+            let start = space.start + (row.address - space.address);
+            pages.push(Page { start, bytes: row.bytes, object });
+        }
+    }
+    pages
 }
 
 /// Neighbouring ranges of one stream are shown as one segment.
@@ -334,6 +371,7 @@ impl Build<'_> {
                     gone: NEVER,
                     stream: block.stream,
                     pool: PoolKind::Unknown,
+                    object: None,
                 };
                 run = Some((row, self.moment.extent, self.moment.parts.len()));
             }

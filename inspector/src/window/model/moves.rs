@@ -145,6 +145,7 @@ mod tests {
             gone: NEVER,
             stream: 0,
             pool: PoolKind::Unknown,
+            object: None,
         };
         Recording::for_tests(blocks.iter().map(block).collect(), vec![segment])
     }

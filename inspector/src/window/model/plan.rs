@@ -135,6 +135,7 @@ mod tests {
             gone: NEVER,
             stream: 0,
             pool: PoolKind::Unknown,
+            object: None,
         };
         let recording = Recording::for_tests(blocks, vec![segment]);
         let moment = Moment::of(&recording, 0);

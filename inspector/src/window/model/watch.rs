@@ -89,6 +89,7 @@ impl Watch {
             gone: NEVER,
             stream: 0,
             pool: PoolKind::Unknown,
+            object: None,
         });
     }
 

@@ -98,6 +98,36 @@ fn what_is_not_backed_and_what_is_stale_has_its_place_and_counts_as_neither_free
     assert_eq!(held.count(), 1);
 }
 
+#[test]
+fn each_page_has_its_place_and_its_memory_object_in_map_hover_and_table() {
+    let recording = recording();
+    let moment = crate::window::model::Moment::of(&recording, recording.end());
+    let pages: Vec<_> = moment.pages.iter().map(|page| (page.start / MIB, page.object)).collect();
+    assert_eq!(pages, [(0, 1), (4, 3), (8, 5), (10, 6), (14, 2)]);
+    assert_eq!(moment.page_at(5 * MIB).map(|page| page.object), Some(3));
+    assert_eq!(moment.page_at(2 * MIB), None, "stale");
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording);
+    inspector.go(crate::window::At::End);
+    inspector.show_only(Some(View::HeapMap));
+    let mut harness = harness(inspector, true, false);
+    settled(&mut harness);
+    let map = harness.get_by_label_contains("Heap map: ").rect();
+    harness.event(egui::Event::PointerMoved(map.center() - egui::vec2(0.0, map.height() * 0.45)));
+    harness.run_steps(60);
+    let hover = "on a page of 2 MiB, of memory object 1";
+    assert_eq!(harness.query_all_by_label_contains(hover).count(), 1);
+    harness.state_mut().show_only(Some(View::Segments));
+    settled(&mut harness);
+    let csv = {
+        let document = harness.state_mut().document().unwrap();
+        document.panels.tables.copy(&document.recording, &document.moment, true)
+    };
+    let last: Vec<_> =
+        csv.lines().map(|line| line.rsplit(',').take(2).collect::<Vec<_>>()).collect();
+    assert_eq!(last, [["objects", "pages"], ["5", "5"]], "{csv}");
+}
+
 /// What a view says of the recording, colours standing for something.
 fn said(view: View, coloring: Coloring, words: &[&str]) {
     let mut inspector = Inspector::new(Settings::default(), None);
@@ -117,6 +147,7 @@ fn said(view: View, coloring: Coloring, words: &[&str]) {
 fn views_name_moves_waits_limits_tags_and_what_is_held() {
     let pages = ["stale: its pages are mapped elsewhere", "no memory behind it"];
     said(View::HeapMap, Coloring::Size, &pages);
+    said(View::HeapMap, Coloring::Size, &["long tick: a memory object begins"]);
     said(View::HeapMap, Coloring::Tag, &["weights", "activations", "no tag"]);
     let holds = ["movable", "held in place", "not known: no pass tried it"];
     said(View::HeapMap, Coloring::Movable, &holds);

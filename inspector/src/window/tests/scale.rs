@@ -80,6 +80,7 @@ fn recording() -> Recording {
 /// Segments of 64 MiB, one behind the other.
 fn segments(total: u64) -> Vec<SegmentRow> {
     let segment = |number: u64| SegmentRow {
+        object: None,
         address: number * (64 << 20),
         bytes: 64 << 20,
         born: 0,

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
+use egui::{Align2, Color32, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
 
 use super::canvas::Canvas;
 use super::{Stage, bytes, empty, header, legend};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
-use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, HeapScene, Sums, heap_scene};
+use crate::window::layout::{
+    Camera, Classes, Coloring, Focus, Grid, HeapScene, Sums, Ticks, heap_scene, ticks,
+};
 use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, Recording, short_site};
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
@@ -34,6 +36,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         let mut keys = classes.legend(&stage.look, &stage.document.moment);
         let alarm = (stage.look.alarm, stage.look.alarm);
         keys.push((alarm, Pattern::Solid, "a segment begins".to_owned()));
+        keys.extend(tick_keys(stage));
         keys
     });
     legend(ui, stage, &keys.unwrap_or_default());
@@ -45,6 +48,23 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         return;
     }
     chart(ui, stage);
+}
+
+/// What the ticks within segments mean, or how they come in sight.
+fn tick_keys(stage: &Stage<'_>) -> Vec<((Color32, Color32), Pattern, String)> {
+    let drawn = stage.document.panels.heap.drawn.as_ref();
+    let ticks = drawn.map(|(_, scene, _)| scene.ticks).unwrap_or_default();
+    let colors = (stage.look.ink, stage.look.ink);
+    let mut texts = Vec::new();
+    match ticks {
+        _ if stage.document.moment.pages.is_empty() => {}
+        Ticks { pages: false, objects: false } => texts.push("pages: zoom in to see them"),
+        Ticks { pages, objects } => {
+            texts.extend(objects.then_some("long tick: a memory object begins"));
+            texts.extend(pages.then_some("short tick: a page begins"));
+        }
+    }
+    texts.into_iter().map(|text| (colors, Pattern::Solid, text.to_owned())).collect()
 }
 
 /// The figures of the moment, and what colour stands for.
@@ -169,6 +189,7 @@ fn draw(stage: &mut Stage<'_>, painter: &egui::Painter, grid: &Grid) {
         let kept = (of_parts.as_slice(), sums);
         let room = drawn.take().map(|(_, _, cells)| cells.into_room()).unwrap_or_default();
         let mut scene = heap_scene(&document.moment, grid, classes, kept, (&stage.look, room));
+        scene.ticks = ticks(&document.moment, grid, &stage.look, &mut scene.cells);
         let cells = Cells::new(std::mem::take(&mut scene.cells));
         *drawn = Some((key, scene, cells));
     }
@@ -250,16 +271,16 @@ fn point(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, grid: &Grid, painter: 
     let moment = Arc::clone(&stage.document.moment);
     let under = canvas.response.hover_pos().filter(|at| grid.area.contains(*at)).and_then(|at| {
         let byte = grid.byte_at(at);
-        (byte >= 0.0).then(|| moment.part_at(byte as u64)).flatten()
+        (byte >= 0.0).then(|| Some((byte as u64, moment.part_at(byte as u64)?.1))).flatten()
     });
     let clipped = painter.with_clip_rect(grid.area.expand(2.0));
-    if let Some((_, part)) = under {
+    if let Some((byte, part)) = under {
         stage.document.hover_next = (part.block != NEVER).then_some(part.block);
         outline(&clipped, grid, (part.start, part.bytes), Stroke::new(1.5, stage.look.ink));
         if canvas.response.clicked() {
             stage.document.sight.selected = Some(pick(&moment, part));
         }
-        let text = describe(stage, part);
+        let text = describe(stage, part) + &backing(&moment, byte);
         canvas.response.clone().on_hover_ui_at_pointer(|ui| {
             ui.set_max_width(420.0);
             ui.label(text);
@@ -290,6 +311,20 @@ fn outline(painter: &egui::Painter, grid: &Grid, (start, bytes): (u64, u64), str
     for rect in grid.rects(start, bytes) {
         let rect = Rect::from_min_max(rect.min, pos2(rect.max.x.max(rect.min.x + 2.0), rect.max.y));
         painter.rect_stroke(rect, 0.0, stroke, StrokeKind::Outside);
+    }
+}
+
+/// What memory is behind a byte, in words.
+fn backing(moment: &Moment, byte: u64) -> String {
+    if let Some(page) = moment.page_at(byte) {
+        let bytes = units::bytes(page.bytes);
+        return format!("\non a page of {bytes}, of memory object {}", page.object);
+    }
+    match moment.space_at(byte) {
+        Some(space) if moment.pages.is_empty() && !space.implied => {
+            format!("\nin a segment of {}", units::bytes(space.bytes))
+        }
+        _ => String::new(),
     }
 }
 

@@ -312,7 +312,7 @@ struct Segments<'a> {
     moment: &'a Moment,
 }
 
-const SEGMENT_HEADS: [Head; 8] = [
+const SEGMENT_HEADS: [Head; 10] = [
     head("address", "first address", 122.0, false),
     head("bytes", "its length", 84.0, true),
     head("live", "bytes of live blocks", 84.0, true),
@@ -321,6 +321,8 @@ const SEGMENT_HEADS: [Head; 8] = [
     head("blocks", "live and pending blocks", 60.0, true),
     head("pool", "which requests it serves", 70.0, false),
     head("stream", "the stream that owns it", 100.0, false),
+    head("pages", "pages mapped in it, where they are told one by one", 60.0, true),
+    head("objects", "memory objects that they are of", 66.0, true),
 ];
 
 impl Segments<'_> {
@@ -341,6 +343,17 @@ impl Segments<'_> {
         }
         figures
     }
+
+    /// Pages, and the memory objects that they are of.
+    fn pages(&self, row: usize) -> [u64; 2] {
+        let space = &self.moment.spaces[row];
+        let all = &self.moment.pages;
+        let place = |byte: u64| all.partition_point(|page| page.start < byte);
+        let pages = &all[place(space.start)..place(space.start + space.bytes)];
+        let objects: std::collections::HashSet<u64> =
+            pages.iter().map(|page| page.object).collect();
+        [pages.len() as u64, objects.len() as u64]
+    }
 }
 
 impl Rows for Segments<'_> {
@@ -360,13 +373,16 @@ impl Rows for Segments<'_> {
             5 => units::count(self.figures(row)[4]),
             6 if space.implied => "not in file".to_owned(),
             6 => space.pool.name().to_owned(),
-            _ => self.recording.stream(space.stream).to_owned(),
+            7 => self.recording.stream(space.stream).to_owned(),
+            _ if self.moment.pages.is_empty() => "not told".to_owned(),
+            _ => units::count(self.pages(row)[column - 8]),
         }
     }
 
     fn exact(&self, row: usize, column: usize) -> String {
         match column {
             1..=5 => self.figures(row)[column - 1].to_string(),
+            8.. if !self.moment.pages.is_empty() => self.pages(row)[column - 8].to_string(),
             _ => self.text(row, column),
         }
     }
@@ -375,6 +391,7 @@ impl Rows for Segments<'_> {
         match column {
             0 => Key::Number(self.moment.spaces[row].address),
             1..=5 => Key::Number(self.figures(row)[column - 1]),
+            8.. => Key::Number(self.pages(row)[column - 8]),
             _ => Key::Text(self.text(row, column)),
         }
     }

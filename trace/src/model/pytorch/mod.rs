@@ -40,6 +40,8 @@ pub struct SegmentEvent {
     pub bytes: u64,
     /// Stream of the segment.
     pub stream: u32,
+    /// The memory object of a page, by number; `None` where pages are not told one by one.
+    pub object: Option<u64>,
 }
 
 /// Kinds of [`SegmentEvent`].
@@ -214,7 +216,7 @@ impl Pytorch {
 
     fn note(&mut self, op: SegmentOp, address: u64, bytes: u64, stream: u32) {
         if let Some(log) = &mut self.log {
-            log.push(SegmentEvent { op, address, bytes, stream });
+            log.push(SegmentEvent { op, address, bytes, stream, object: None });
         }
     }
 
