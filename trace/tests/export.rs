@@ -311,6 +311,7 @@ fn what_happens_in_our_allocator_has_a_name_in_the_lane_of_its_stream() {
         (Happened::MappingStale, ""),
         (Happened::MappingGone, ""),
         (Happened::Reached(6), ""),
+        (Happened::Hold(3), ""),
         (Happened::FreeWaits { behind: 1, value: 7 }, ""),
     ];
     let history = &mut recording.histories[0];

@@ -14,6 +14,7 @@ use crate::units::Align;
 
 use super::config::{Keep, allowed_classes};
 use super::handle::{Allocation, Handle};
+use super::holding::code_of_new;
 use super::lock::Locked;
 use super::shelf::Like;
 use super::state::{Block, State, flag, kind_index};
@@ -342,6 +343,7 @@ impl Inner {
         let event = Event::new(EventKind::Alloc).handle(key.to_bits());
         let event = event.a(request.bytes).b(bytes).c(place.offset).within(place.space.0);
         let event = event.why(why).of(class, request.tag.0);
+        let event = event.holding(code_of_new(request, asked.graph.is_some()));
         state.event(event.on(request.stream.0, site));
         Some(key)
     }

@@ -186,10 +186,12 @@ impl Inner {
         if block.holds > 0 || block.has(flag::MOVING | flag::SLIDING) {
             state.pool_mut(&block).add_uses(block.spot, &points);
             state.block_mut(key)?.flags |= flag::FREE_LATER;
+            state.tell_hold(key);
             return Ok(());
         }
         if capturing || block.has(flag::CAPTURED) {
             state.block_mut(key)?.flags |= flag::FREE_LATER;
+            state.tell_hold(key);
             state.defer_or_free(key, points);
             return Ok(());
         }

@@ -111,8 +111,12 @@ impl State {
             block.flags |= flag::CAPTURED;
         }
         let graphs = self.captured.entry(key).or_default();
+        let is_first = graphs.is_empty();
         if !graphs.contains(&graph) {
             graphs.push(graph);
+        }
+        if is_first {
+            self.tell_hold(key);
         }
     }
 
@@ -129,15 +133,18 @@ impl State {
     /// Forgets that a graph uses blocks: those that no other one uses are like any block again.
     fn forget_captured(&mut self, graph: u32) {
         let Self { captured, blocks, .. } = self;
+        let mut let_go = Vec::new();
         captured.retain(|key, graphs| {
             graphs.retain(|&other| other != graph);
             if graphs.is_empty()
                 && let Ok(block) = blocks.get_mut(*key)
             {
                 block.flags &= !flag::CAPTURED;
+                let_go.push(*key);
             }
             !graphs.is_empty()
         });
+        let_go.into_iter().for_each(|key| self.tell_hold(key));
     }
 
     /// Makes the freed memory of a graph's pools anybody's; gives the views that were kept for

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::compact::Why;
 use crate::device::{MemoryKind, Place, View};
 use crate::error::Error;
 use crate::id::Key;
@@ -88,6 +89,8 @@ pub struct BlockInfo {
     pub holds: u32,
     /// Whether compaction may move it when nothing holds it.
     pub movable: bool,
+    /// Why a pass would not move it now, copies under way and a pause apart; `None` if it would.
+    pub held_by: Option<Why>,
     /// Whether it is paused: it keeps its addresses, its memory is with the device.
     pub paused: bool,
     /// What has to be reached before its last uses are over.

@@ -91,7 +91,10 @@ impl Allocator {
     /// [`Error::UseAfterFree`], [`Error::StaleHandle`], [`Error::ForeignHandle`].
     pub fn pin(&self, handle: Handle) -> Result<Pin, Error> {
         let key = handle.key_for(self.inner.id)?;
-        let at = self.inner.lock_still(key).hold(key)?;
+        let mut state = self.inner.lock_still(key);
+        let at = state.hold(key)?;
+        state.tell_guard(key);
+        drop(state);
         Ok(Pin { alloc: self.clone(), key, at })
     }
 
@@ -124,6 +127,7 @@ impl Allocator {
             let at = state.hold(key)?;
             let block = *state.block(key)?;
             state.block_mut(key)?.flags |= flag::MAPPED;
+            state.tell_guard(key);
             let mut uses = state.pool(&block).uses(block.spot).clone();
             uses.merge(&state.waits.get(key.index()).cloned().unwrap_or_default());
             (at, uses)
@@ -154,6 +158,7 @@ impl Allocator {
         }
         state.views.insert(pin.key.index(), view);
         state.block_mut(pin.key)?.flags |= flag::HAS_VIEW;
+        state.tell_hold(pin.key);
         Ok(view)
     }
 }
@@ -173,6 +178,9 @@ impl Inner {
             let block = *block;
             if let Some(point) = point {
                 state.pool_mut(&block).add_use(block.spot, point);
+            }
+            if block.holds == 0 {
+                state.tell_let_go(key);
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {

@@ -19,6 +19,7 @@ mod grow;
 mod handle;
 mod heaps;
 mod hold;
+mod holding;
 mod hooks;
 mod intern;
 mod ladder;
@@ -149,6 +150,7 @@ impl Allocator {
             sections: Table::new(),
             graphs: rustc_hash::FxHashMap::default(),
             captured: rustc_hash::FxHashMap::default(),
+            guarded: rustc_hash::FxHashSet::default(),
             next_graph: 1,
             in_flight: 0,
             waiting: 0,

@@ -367,6 +367,10 @@ impl State {
 
     fn describe(&self, allocator: u32, key: Key, block: &Block) -> BlockInfo {
         let pool = self.pool(block);
+        let paused = self.refuse_asleep(key, block).is_err();
+        // A pause holds a block as the host would.
+        let asleep = if paused { flag::MAPPED } else { 0 };
+        let awake = Block { flags: block.flags & !asleep, ..*block };
         BlockInfo {
             handle: Handle { key, allocator },
             requested: self.requested(block),
@@ -380,7 +384,8 @@ impl State {
             place: pool.place(block.spot),
             holds: u32::from(block.holds),
             movable: block.has(flag::MOVABLE),
-            paused: self.refuse_asleep(key, block).is_err(),
+            held_by: self.held_by(&awake),
+            paused,
             uses: pool.uses(block.spot).clone(),
         }
     }

@@ -1,7 +1,7 @@
 //! Everything the allocator's lock guards, and the bookkeeping that keeps it consistent.
 
 // Keys are small numbers of our own making: no need for a hash that withstands attacks.
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::budget::Accounts;
 use crate::device::{ClassId, Device, MemoryKind, View};
@@ -181,6 +181,8 @@ pub(crate) struct State {
     pub graphs: FxHashMap<u64, u32>,
     /// Blocks of other pools that graphs use, with those graphs.
     pub captured: FxHashMap<Key, Vec<u32>>,
+    /// Blocks of which it was told that a guard holds them.
+    pub guarded: FxHashSet<Key>,
     pub next_graph: u32,
     /// Device calls under way that may end a shortage.
     pub in_flight: u32,

@@ -14,7 +14,7 @@ pub use ring::{Drained, RecorderMode, Ring};
 #[non_exhaustive]
 pub enum EventKind {
     /// A block was handed out. `a` requested bytes, `b` allocated bytes, `c` offset in its
-    /// space; `why` says where the memory came from.
+    /// space; `why` says where the memory came from, [`Event::hold_code`] what holds it in place.
     Alloc = 1,
     /// The user freed a block. `a` requested, `b` allocated bytes.
     FreeRequested = 2,
@@ -94,6 +94,9 @@ pub enum EventKind {
     /// its own stream has done with it. `a` the value of `stream` that is awaited, `c` the stream
     /// that waits.
     WorkWaits = 35,
+    /// What holds a block in place has changed. `a` the number of [`Why`](crate::compact::Why), or
+    /// 0 when nothing does. Holds that end with the submission which uses the block are not told.
+    Hold = 36,
 }
 
 /// By what means a block is moved.
@@ -192,8 +195,8 @@ pub struct Event {
     /// Device clock in nanoseconds, as of the last time that it was read: at most 32 events ago, or
     /// up to 128 where they come faster than one in 600 ns.
     pub time_ns: u64,
-    /// Kind in bits 0..8, why in 8..16, class in 16..24, means of a move in 24..32, tag in 32..48,
-    /// space in 48..64; see the methods.
+    /// Kind in bits 0..8, why in 8..16, class in 16..24, means of a move or hold of a block in
+    /// 24..32, tag in 32..48, space in 48..64; see the methods.
     packed: u64,
     /// The block's handle, or 0.
     pub handle: u64,
@@ -260,6 +263,14 @@ impl Event {
         self
     }
 
+    /// The same record with what holds the block in place: 1 for nothing, else one more than the
+    /// number of [`Why`](crate::compact::Why).
+    #[must_use]
+    pub const fn holding(mut self, code: u8) -> Self {
+        self.packed = self.packed & !(0xff << 24) | (code as u64) << 24;
+        self
+    }
+
     /// The same record with a memory class and a tag.
     #[must_use]
     pub const fn of(mut self, class: u8, tag: u16) -> Self {
@@ -299,6 +310,12 @@ impl Event {
     /// The means of a move.
     pub const fn move_kind(&self) -> MoveKind {
         MoveKind::of_code((self.packed >> 24) as u8)
+    }
+
+    /// What holds the block of an [`EventKind::Alloc`] in place, as in [`holding`](Self::holding);
+    /// 0 where that is not told.
+    pub const fn hold_code(&self) -> u8 {
+        (self.packed >> 24) as u8
     }
 
     /// The memory class.

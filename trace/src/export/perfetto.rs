@@ -155,7 +155,7 @@ impl<W: Write> Lanes<'_, W> {
                 Happened::Lost(_) => "events were lost",
                 Happened::Submitted(_) => "work submitted",
                 // The flow from a free to its completion shows them.
-                Happened::Reached(_) | Happened::FreeWaits { .. } => continue,
+                Happened::Reached(_) | Happened::FreeWaits { .. } | Happened::Hold(_) => continue,
                 Happened::WaitFor(behind) | Happened::WorkWaitsFor(behind) => {
                     let behind = u64::from(behind) + 1;
                     let ends = [("awaited", at, behind), ("waits", at, lane)];

@@ -16,6 +16,7 @@
 //! could not read the new one; readers read every version there was.
 
 mod columns;
+mod early_names;
 mod flight;
 mod format;
 mod reader;
@@ -33,8 +34,8 @@ mod writer;
 pub use format::VERSION;
 pub use reader::{ChunkKind, ChunkRef, Ending, FileError, TraceFile};
 pub use recorder::{ForeignRecorder, Recorder, Summary, Tap};
-pub(crate) use state::moved;
 pub use state::{HeapState, LiveBlock, SegmentState};
+pub(crate) use state::{held, moved};
 #[cfg(feature = "live")]
 pub(crate) use stream::ChunkReader;
 pub use texts::{Meta, Status, Text, TextKind};

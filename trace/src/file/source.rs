@@ -1,12 +1,12 @@
 //! Where a recorder gets events from.
 
+use super::early_names::EarlySites;
 use super::recorder::Feed;
 use super::state::HeapState;
 #[cfg(feature = "live")]
 use super::texts::Status;
-use super::texts::{Text, TextKind};
+use super::texts::Text;
 use super::writer::CHUNK_EVENTS;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use terrane_core::Allocator;
 use terrane_core::device::{DeviceError, HeapId};
@@ -189,58 +189,6 @@ impl Drop for RingSource {
     }
 }
 
-/// Names to be told. Sites of blocks that were there when a full state was taken: the allocator
-/// tells their texts, not their numbers. And tags, each once.
-#[derive(Default)]
-struct EarlySites {
-    numbers: HashMap<String, u32>,
-    /// Sites and tags that were named.
-    sites: HashSet<u32>,
-    tags: HashSet<u16>,
-    new: Vec<Text>,
-}
-
-impl EarlySites {
-    fn number(&mut self, text: &str) -> u32 {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
-        }
-        let number = EARLY + self.numbers.len() as u32;
-        self.numbers.insert(text.to_owned(), number);
-        self.new.push(Text { kind: TextKind::Site, number, text: text.to_owned() });
-        number
-    }
-}
-
-impl EarlySites {
-    /// Names the sites that were not named yet: a look at the allocator's lock each.
-    fn name_sites(&mut self, alloc: &Allocator, sites: impl IntoIterator<Item = u32>) {
-        let mut last = 0;
-        for number in sites {
-            // Mostly the same one over and over.
-            if number != last && number != 0 && self.sites.insert(number) {
-                let (kind, text) = (TextKind::Site, alloc.site_text(number));
-                self.new.push(Text { kind, number, text });
-            }
-            last = number;
-        }
-    }
-
-    /// Names the tags that were not named yet.
-    fn name_tags(&mut self, alloc: &Allocator, tags: impl IntoIterator<Item = u16>) {
-        for number in tags {
-            if number != 0 && self.tags.insert(number) {
-                let (kind, text) = (TextKind::Tag, alloc.tag_text(number));
-                self.new.push(Text { kind, number: u32::from(number), text });
-            }
-        }
-    }
-}
-
-/// Numbers for sites of blocks that were there before recording began; the allocator's own
-/// numbers never come near.
-const EARLY: u32 = 1 << 31;
-
 /// The allocator's blocks and segments as a state.
 fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
     let snapshot = alloc.snapshot();
@@ -267,6 +215,7 @@ fn full_state(alloc: &Allocator, early: &mut EarlySites) -> HeapState {
                 if block.paused { (0, 0) } else { (block.requested, part.bytes) };
             let event = event.a(requested).b(bytes).c(segment.base + part.offset);
             let event = event.within(segment.space.0).of(class, block.tag.number());
+            let event = event.holding(1 + block.held_by.map_or(0, |why| why as u8));
             state.apply(&event.on(block.stream.0, site), &mut |_| {});
         }
     }
@@ -305,17 +254,18 @@ mod tests {
     use crate::snapshot::{History, SegmentChange};
     use std::collections::BTreeMap;
     use std::time::Duration;
-    use terrane_core::compact::{Goal, Limits};
+    use terrane_core::compact::{Goal, Limits, Why};
     use terrane_core::device::sim::{Sim, SimDevice};
     use terrane_core::device::{Device, StreamSpec};
     use terrane_core::point::Points;
-    use terrane_core::{Config, Contents, Handle, Request, Selection};
+    use terrane_core::{Config, Contents, Handle, Pin, Request, Selection};
 
     struct Busy {
         sim: SimDevice,
         alloc: Allocator,
         streams: [StreamId; 2],
         live: Vec<Handle>,
+        guards: Vec<Pin>,
         seed: u64,
     }
 
@@ -326,7 +276,7 @@ mod tests {
             config.paging = sim.caps().paging.is_some();
             let alloc = Allocator::with_config(sim.shared(), config).unwrap();
             let streams = [(); 2].map(|()| sim.create_stream(StreamSpec::default()).unwrap());
-            Self { sim, alloc, streams, live: Vec::new(), seed }
+            Self { sim, alloc, streams, live: Vec::new(), guards: Vec::new(), seed }
         }
 
         fn random(&mut self, below: u64) -> u64 {
@@ -342,7 +292,12 @@ mod tests {
         fn grow(&mut self) {
             let stream = self.streams[self.random(2) as usize];
             let bytes = 1 + (self.random(1 << 12) << self.random(13));
-            self.live.push(self.alloc.alloc(&Request::new(bytes, stream)).unwrap().handle);
+            let request = match self.random(8) {
+                0 => Request::new(bytes, stream).movable(false),
+                1 => Request::new(bytes, stream).raw_handle(true),
+                _ => Request::new(bytes, stream),
+            };
+            self.live.push(self.alloc.alloc(&request).unwrap().handle);
         }
 
         fn step(&mut self) {
@@ -373,6 +328,15 @@ mod tests {
                     let what = Selection::Block(self.any());
                     self.alloc.resume(what).unwrap();
                 }
+                73..=76 if self.guards.len() < 4 => {
+                    // A block that is paused has no place to hold.
+                    let handle = self.any();
+                    self.guards.extend(self.alloc.pin(handle));
+                }
+                77..=79 if !self.guards.is_empty() => {
+                    let at = self.random(self.guards.len() as u64) as usize;
+                    drop(self.guards.swap_remove(at));
+                }
                 at if at % 2 == 0 => {
                     let at = self.random(self.live.len() as u64) as usize;
                     self.alloc.free(self.live.swap_remove(at)).unwrap();
@@ -388,13 +352,16 @@ mod tests {
         }
     }
 
-    /// Blocks by handle: bytes and place; and the memory, side by side ranges joined.
-    type Shown = (BTreeMap<u64, [u64; 3]>, Vec<(u64, u64)>, u64);
+    /// Blocks by handle: bytes, place and hold; and the memory, side by side ranges joined.
+    type Shown = (BTreeMap<u64, [u64; 4]>, Vec<(u64, u64)>, u64);
 
     fn shown(state: &HeapState) -> Shown {
         let live = state.blocks.iter().filter(|(_, block)| !block.pending);
-        let place = |made: &Event| [made.a, made.b, state.base_of(made).wrapping_add(made.c)];
-        let live = live.map(|(&handle, block)| (handle, place(&block.made))).collect();
+        let show = |made: &Event| {
+            let place = state.base_of(made).wrapping_add(made.c);
+            [made.a, made.b, place, u64::from(made.hold_code())]
+        };
+        let live = live.map(|(&handle, block)| (handle, show(&block.made))).collect();
         let plain = state.segments.iter();
         let plain = plain.map(|(&space, it)| (HeapState::plain_base(space), it.bytes));
         let paged = state.pages.iter();
@@ -451,6 +418,7 @@ mod tests {
             [("slabs", Sim::slabs()), ("cuda", Sim::cuda()), ("vulkan", Sim::vulkan())]
         {
             let (mut gaps, mut stolen, mut moves) = (0, 0, 0);
+            let mut holds = std::collections::BTreeSet::new();
             for seed in 0..20 {
                 let mut busy = Busy::new(sim.clone(), seed);
                 (0..200).for_each(|_| busy.step());
@@ -476,6 +444,7 @@ mod tests {
                 let stats = busy.alloc.stats();
                 (stolen, moves) = (stolen + stats.pages_stolen, moves + stats.moves.committed);
                 let (live, memory, _) = shown(&state);
+                holds.extend(live.values().map(|it| it[3]));
                 let mut live: Vec<(u64, u64)> =
                     live.values().map(|it| (it[2], it[0].max(1))).collect();
                 live.sort_unstable();
@@ -485,6 +454,10 @@ mod tests {
                 assert_eq!(recording.snapshot.reserved_bytes(0), mapped, "{name}, seed {seed}");
             }
             assert!(gaps > 100, "{name}: {gaps} gaps");
+            let told =
+                [None, Some(Why::Asked), Some(Why::Held), Some(Why::RawHandle), Some(Why::Freed)];
+            let told = told.map(|why| 1 + why.map_or(0, |why| why as u64));
+            assert!(told.iter().all(|code| holds.contains(code)), "{name}: {holds:?}");
             assert!(name != "slabs" || moves > 100, "{name}: {moves} moves");
             assert!(name == "slabs" || stolen > 100, "{name}: {stolen} pages stolen");
         }

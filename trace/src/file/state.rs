@@ -86,6 +86,10 @@ impl HeapState {
             if let Some(block) = self.blocks.get_mut(&event.handle) {
                 block.made = block.made.on(block.made.stream(), event.a as u32);
             }
+        } else if is(EventKind::Hold) {
+            if let Some(block) = self.blocks.get_mut(&event.handle) {
+                block.made = block.made.holding(held(event));
+            }
         } else if is(EventKind::MoveSubmitted) {
             if let Some(block) = self.blocks.get_mut(&event.handle) {
                 block.made = moved(block.made, event);
@@ -275,6 +279,11 @@ impl HeapState {
         events.iter_mut().for_each(|event| event.sequence = self.sequence);
         events
     }
+}
+
+/// What holds a block, as the event that makes one would say it.
+pub(crate) fn held(event: &Event) -> u8 {
+    u8::try_from(event.a).unwrap_or(u8::MAX).saturating_add(1)
 }
 
 /// The event that made a block, at the place that a move gave it.

@@ -147,7 +147,7 @@ impl Selection {
         };
         let range = place(&self.from, 0)?..=place(&self.to, usize::MAX)?;
         let found = history.attempts.iter().rposition(|attempt| {
-            let origin = Origin { address: 0, stack: attempt.stack, tag: 0, class: 0 };
+            let origin = Origin { address: 0, stack: attempt.stack, tag: 0, class: 0, hold: 0 };
             range.contains(&attempt.before_event)
                 && self.keeps(snapshot, &origin, attempt.bytes, attempt.stream)
         });
@@ -205,7 +205,7 @@ impl Selection {
         }
         new_index[events.len()] = part.builder.len();
         let attempts = history.attempts.iter().filter(|attempt| {
-            let origin = Origin { address: 0, stack: attempt.stack, tag: 0, class: 0 };
+            let origin = Origin { address: 0, stack: attempt.stack, tag: 0, class: 0, hold: 0 };
             (from..=to).contains(&attempt.before_event)
                 && self.keeps(snapshot, &origin, attempt.bytes, attempt.stream)
         });

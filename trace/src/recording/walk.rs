@@ -1,7 +1,7 @@
 //! Folds the events of our own allocator into a history.
 
 use super::StacksTaken;
-use crate::file::{HeapState, moved};
+use crate::file::{HeapState, held, moved};
 use crate::model::{SegmentEvent, SegmentOp};
 use crate::snapshot::{
     Attempt, Gaps, Happened, Happening, History, Origin, SegmentChange, StackId,
@@ -29,6 +29,7 @@ fn happened(event: &Event) -> Option<Happened> {
         (EventKind::Reached, Happened::Reached(event.a)),
         (EventKind::FreeWaits, Happened::FreeWaits { behind: event.stream(), value: event.a }),
         (EventKind::WorkWaits, Happened::WorkWaitsFor(event.stream())),
+        (EventKind::Hold, Happened::Hold(held(event))),
     ];
     if event.is(EventKind::LimitSet) && event.a != 0 {
         // Of another heap than the one whose figures are told.
@@ -198,17 +199,23 @@ impl Walk {
         let Some(old) = before.blocks.get(&event.handle).map(|block| block.made) else { return };
         let was = before.base_of(&old).wrapping_add(old.c);
         let address = self.state.base_of(event).wrapping_add(event.c);
-        if was != address {
-            let time_us = self.time_us(event);
+        let time_us = self.time_us(event);
+        let mut note = |what, address| {
             self.happenings.push(Happening {
                 before_event: self.builder.len(),
                 time_us,
-                what: Happened::MoveSubmitted(MoveKind::Untold),
+                what,
                 stream: live.stream,
                 bytes: event.b,
                 block: Some(live.index),
                 address,
             });
+        };
+        if was != address {
+            note(Happened::MoveSubmitted(MoveKind::Untold), address);
+        }
+        if old.hold_code() != event.hold_code() {
+            note(Happened::Hold(event.hold_code()), 0);
         }
     }
 
@@ -369,7 +376,8 @@ impl Walk {
             self.unnamed.push((block, event.site()));
         }
         let address = self.state.base_of(event).wrapping_add(event.c);
-        self.blocks.push(Origin { address, stack, tag: event.tag(), class: event.class() });
+        let (tag, class, hold) = (event.tag(), event.class(), event.hold_code());
+        self.blocks.push(Origin { address, stack, tag, class, hold });
         Ok(())
     }
 

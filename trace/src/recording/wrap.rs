@@ -99,8 +99,10 @@ fn streams(trace: &Trace) -> Vec<u64> {
 }
 
 fn history(trace: Trace) -> History {
-    let blocks =
-        vec![Origin { address: 0, stack: None, tag: 0, class: 0 }; trace.block_count() as usize];
+    let blocks = vec![
+        Origin { address: 0, stack: None, tag: 0, class: 0, hold: 0 };
+        trace.block_count() as usize
+    ];
     History {
         device: 0,
         start_us: 0,

@@ -42,6 +42,9 @@ pub struct Origin {
     pub tag: u16,
     /// Its memory class, as [`Meta::kinds`](crate::file::Meta::kinds) names them.
     pub class: u8,
+    /// What held it in place when it was made: 1 for nothing, else one more than the number of
+    /// [`Why`](terrane_core::compact::Why); 0 where that was not told.
+    pub hold: u8,
 }
 
 /// A request that failed.
@@ -138,6 +141,8 @@ pub enum Happened {
     },
     /// Work on the stream waits for what this other stream has done with the block.
     WorkWaitsFor(u32),
+    /// What holds a block in place has changed, as in [`Origin::hold`].
+    Hold(u8),
 }
 
 impl Happened {
@@ -291,7 +296,13 @@ impl Walk {
         self.source(None, added);
         self.builder.push(Op::Alloc, time, entry.address, entry.bytes.max(1), entry.stream)?;
         self.source(at, 1);
-        self.blocks.push(Origin { address: entry.address, stack: entry.stack, tag: 0, class: 0 });
+        self.blocks.push(Origin {
+            address: entry.address,
+            stack: entry.stack,
+            tag: 0,
+            class: 0,
+            hold: 0,
+        });
         Ok(())
     }
 

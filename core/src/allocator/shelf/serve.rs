@@ -10,6 +10,7 @@ use crate::request::Request;
 
 use super::super::Inner;
 use super::super::free::drop_reached;
+use super::super::holding::code_of_new;
 use super::super::lock::Locked;
 use super::super::state::{State, flag};
 use super::{BINS, Keep, Like, PLACES, Shelved};
@@ -75,6 +76,8 @@ impl State {
         let event = Event::new(EventKind::Alloc).handle(key.to_bits());
         let event = event.a(request.bytes).b(bytes).c(place.offset).within(place.space.0);
         let event = event.why(if done { Why::CompletedHole } else { Why::OwnHole });
+        // What is for a graph is never served here.
+        let event = event.holding(code_of_new(request, false));
         self.event(event.of(class, request.tag.0).on(request.stream.0, site));
         Some((key, bytes))
     }

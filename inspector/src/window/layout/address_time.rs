@@ -163,8 +163,8 @@ impl AddressTime<'_> {
             if rect.width() > 4.0 * pixel {
                 rect.max.x -= pixel;
             }
-            let block = &self.time.recording.blocks[entry.number as usize];
-            let class = classes.class(block, PoolKind::Unknown);
+            let class = classes.class(self.time.recording, entry.number, PoolKind::Unknown);
+            let Some(class) = class else { continue };
             let (colors, pattern) = classes.paint(look, class);
             cells.push(Cell::new(rect, colors, pattern));
         }

@@ -126,25 +126,31 @@ impl Classes {
             Coloring::Size => classes.by_size(recording, moment),
             Coloring::Age => classes.by_age(recording),
             Coloring::Stream => {
-                classes.by_rank(recording, moment, |block| block.stream, |n| recording.stream(n));
+                classes.by_rank(
+                    recording,
+                    moment,
+                    |_, block| block.stream,
+                    |n| recording.stream(n),
+                );
             }
             Coloring::Site => classes.by_rank(
                 recording,
                 moment,
-                |block| block.site,
+                |_, block| block.site,
                 |n| recording.places.sites.get(n as usize).map_or("", |name| short_site(name)),
             ),
             Coloring::Tag => {
                 let name = |tag: u32| recording.tag(u16::try_from(tag).unwrap_or(u16::MAX));
-                classes.by_rank(recording, moment, |block| block.tag.into(), name);
+                classes.by_rank(recording, moment, |_, block| block.tag.into(), name);
             }
             Coloring::Movable => {
                 let name = |code| Hold::of_code(code).text();
-                classes.by_rank(recording, moment, |block| block.hold.code(), name);
+                let hold = |number, _: &BlockRow| recording.hold(number, moment.at).code();
+                classes.by_rank(recording, moment, hold, name);
             }
             Coloring::Kind => {
                 let name = |kind| recording.kind(u8::try_from(kind).unwrap_or(u8::MAX));
-                classes.by_rank(recording, moment, |block| block.kind.into(), name);
+                classes.by_rank(recording, moment, |_, block| block.kind.into(), name);
             }
             Coloring::Pool => {
                 let pools = [PoolKind::Small, PoolKind::Large, PoolKind::Unknown];
@@ -195,13 +201,13 @@ impl Classes {
         &mut self,
         recording: &Recording,
         moment: &Moment,
-        key: impl Fn(&BlockRow) -> u32,
+        key: impl Fn(u32, &BlockRow) -> u32,
         name: impl Fn(u32) -> Name,
     ) {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
         for part in &moment.parts {
             if let Some(block) = recording.blocks.get(part.block as usize) {
-                *bytes.entry(key(block)).or_default() += part.bytes;
+                *bytes.entry(key(part.block, block)).or_default() += part.bytes;
             }
         }
         let mut order: Vec<(u32, u64)> = bytes.into_iter().collect();
@@ -215,8 +221,9 @@ impl Classes {
         }
     }
 
-    /// The class of a block.
-    pub fn class(&self, block: &BlockRow, pool: PoolKind) -> u8 {
+    /// The class of a block, by its number.
+    pub fn class(&self, recording: &Recording, number: u32, pool: PoolKind) -> Option<u8> {
+        let block = recording.blocks.get(number as usize)?;
         let step =
             |value: u64| self.limits.iter().take_while(|limit| value > **limit).count() as u8;
         let class = match self.coloring {
@@ -225,7 +232,10 @@ impl Classes {
             Coloring::Stream => self.ranks.get(&block.stream).copied().unwrap_or(7),
             Coloring::Site => self.ranks.get(&block.site).copied().unwrap_or(7),
             Coloring::Tag => self.ranks.get(&block.tag.into()).copied().unwrap_or(7),
-            Coloring::Movable => self.ranks.get(&block.hold.code()).copied().unwrap_or(7),
+            Coloring::Movable => {
+                let code = recording.hold(number, self.at).code();
+                self.ranks.get(&code).copied().unwrap_or(7)
+            }
             Coloring::Kind => self.ranks.get(&block.kind.into()).copied().unwrap_or(7),
             Coloring::Pool => match pool {
                 PoolKind::Small => 0,
@@ -234,17 +244,17 @@ impl Classes {
             },
         };
         let faded = self.focus.is_some_and(|focus| !focus.has(block));
-        if faded { class + FADED } else { class }
+        Some(if faded { class + FADED } else { class })
     }
 
     /// The class of any part.
     fn class_of(&self, recording: &Recording, state: PartState, block: u32, pool: PoolKind) -> u8 {
-        match (state, recording.blocks.get(block as usize)) {
-            (PartState::Unbacked, _) => UNBACKED,
-            (PartState::Stale, _) => STALE,
-            (PartState::Free, _) | (_, None) => FREE,
-            (PartState::Pending, _) => PENDING,
-            (PartState::Live, Some(block)) => self.class(block, pool),
+        match state {
+            PartState::Unbacked => UNBACKED,
+            PartState::Stale => STALE,
+            PartState::Pending if (block as usize) < recording.blocks.len() => PENDING,
+            PartState::Live => self.class(recording, block, pool).unwrap_or(FREE),
+            PartState::Free | PartState::Pending => FREE,
         }
     }
 

@@ -56,6 +56,7 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
         waits: Vec::new(),
         gaps: Vec::new(),
         work: Vec::new(),
+        holds: Vec::new(),
         pending: Vec::new(),
         stale: Vec::new(),
         tags: Vec::new(),

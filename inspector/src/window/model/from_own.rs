@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use terrane_trace::snapshot::{Happened as What, Happening};
 
+use super::hold::HoldBook;
 use super::work::WorkBook;
 use super::{
-    BlockRow, EventRow, GapRow, Hold, LimitRow, Move, NEVER, PassNote, PendingRow, Refusal,
-    StaleRow, WaitRow, WorkRow,
+    BlockRow, EventRow, GapRow, Hold, HoldRow, LimitRow, Move, NEVER, PassNote, PendingRow,
+    Refusal, StaleRow, WaitRow, WorkRow,
 };
 
 /// What happened, in order.
@@ -23,6 +24,8 @@ pub struct Happened {
     pub work: Vec<WorkRow>,
     /// What passes of moves told.
     pub passes: Vec<PassNote>,
+    /// Changes of what holds blocks, by block.
+    pub holds: Vec<HoldRow>,
     /// What freed blocks waited for.
     pub pending: Vec<PendingRow>,
     /// Old mappings.
@@ -41,6 +44,7 @@ pub fn take_happenings(
     let mut found = Happened::default();
     // Rows of the blocks that moved, by their number.
     let mut now: HashMap<u32, u32> = HashMap::new();
+    let mut holds = HoldBook::of(blocks);
     // Stale mappings that stand, by address.
     let mut standing: HashMap<u64, usize> = HashMap::new();
     let mut work = WorkBook::default();
@@ -56,17 +60,17 @@ pub fn take_happenings(
         match (happening.what, row) {
             (What::MoveSubmitted(by), Some(from)) => {
                 let to = move_row(blocks, from, happening.address, at);
+                holds.moved(blocks, from, to);
                 now.extend(happening.block.map(|block| (block, to)));
                 found.moves.push(Move { at, before: at.saturating_sub(1), from, to, by });
             }
             (What::MoveRefused { why, blocks: refused }, row) => {
-                if let Some(row) = row {
-                    blocks[row as usize].hold = Hold::Refused(why);
-                }
+                holds.refused(blocks, row, why);
                 let sum: &mut (u64, u64) = refusals.entry(why).or_default();
                 sum.0 += u64::from(refused);
                 sum.1 = sum.1.saturating_add(happening.bytes);
             }
+            (What::Hold(code), Some(block)) => holds.changes(block, at, Hold::of_told(code)),
             (What::PassEnd(moved), _) => {
                 found.passes.push(pass_note(at, moved, happening.bytes, &mut refusals));
             }
@@ -83,19 +87,17 @@ pub fn take_happenings(
             (What::Lost(lost), _) => {
                 found.gaps.push(GapRow { at, lost });
                 // Nobody tells any more which of them stand.
-                for (_, index) in standing.drain() {
-                    found.stale[index].gone = at;
-                }
+                standing.drain().for_each(|(_, index)| found.stale[index].gone = at);
             }
             (What::LimitSet, _) => {
-                let limit = happening.bytes;
-                found.limits.push(LimitRow { at, limit, ..LimitRow::default() });
+                found.limits.push(LimitRow { at, limit: happening.bytes, ..LimitRow::default() });
             }
             _ => work.take(at, happening, row),
         }
     }
     redirect(&mut events[next..], &now, usize::MAX);
     work.pending.sort_unstable();
+    found.holds = holds.finish();
     (found.work, found.waits, found.pending) = (work.rows, work.waits, work.pending);
     found
 }
@@ -128,7 +130,6 @@ fn redirect(events: &mut [EventRow], now: &HashMap<u32, u32>, count: usize) {
 fn move_row(blocks: &mut Vec<BlockRow>, from: u32, address: u64, at: u32) -> u32 {
     let to = blocks.len() as u32;
     let old = &mut blocks[from as usize];
-    old.hold = Hold::Movable;
     let new = BlockRow { address, born: at.max(old.born), ..*old };
     // The free, if there is one, is of the block at its new place.
     (old.freed, old.gone) = (NEVER, new.born);

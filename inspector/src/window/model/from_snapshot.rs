@@ -62,6 +62,7 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         waits: happened.waits,
         gaps: happened.gaps,
         work: happened.work,
+        holds: happened.holds,
         pending: happened.pending,
         stale: happened.stale,
         tags: tags(&read.tags),
@@ -125,7 +126,7 @@ fn with_history(
                     site,
                     stack,
                     tag: origin.tag,
-                    hold: Hold::Unknown,
+                    hold: Hold::of_told(origin.hold),
                     kind: origin.class,
                 });
             }

@@ -68,6 +68,7 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
         waits: Vec::new(),
         gaps: Vec::new(),
         work: Vec::new(),
+        holds: Vec::new(),
         pending: Vec::new(),
         stale: Vec::new(),
         tags: Vec::new(),

@@ -5,6 +5,7 @@ mod from_own;
 mod from_snapshot;
 mod from_trace;
 mod held;
+mod hold;
 mod lives;
 mod moment;
 mod moves;
@@ -18,6 +19,7 @@ use from_dump::from_dump;
 use from_snapshot::from_snapshot;
 use from_trace::from_trace;
 pub use held::{Amount, Held, OfStream};
+pub use hold::{Hold, HoldRow};
 pub use lives::Lives;
 pub use moment::{Moment, Page, Part, PartState};
 pub use moves::{PassNote, Refusal, Shift, largest_hole_after, means};
@@ -97,48 +99,6 @@ pub struct StaleRow {
     pub gone: u32,
 }
 
-/// What is known about whether a block can be moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Hold {
-    /// No pass of moves said so.
-    #[default]
-    Unknown,
-    /// It was moved, or nothing holds it.
-    Movable,
-    /// Why it was not moved, by the number of [`terrane_core::compact::Why`].
-    Refused(u8),
-}
-
-impl Hold {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Unknown => "not known: no pass tried it",
-            Self::Movable => "movable",
-            Self::Refused(why) => terrane_core::compact::Why::of_code(why)
-                .map_or("held, for a reason of another version", |why| why.text()),
-        }
-    }
-
-    /// A number for each.
-    pub fn code(self) -> u32 {
-        match self {
-            Self::Unknown => 0,
-            Self::Movable => 1,
-            Self::Refused(why) => 2 + u32::from(why),
-        }
-    }
-
-    /// What [`code`](Self::code) gave the number of.
-    pub fn of_code(code: u32) -> Self {
-        match code {
-            0 => Self::Unknown,
-            1 => Self::Movable,
-            code => Self::Refused(u8::try_from(code - 2).unwrap_or(u8::MAX)),
-        }
-    }
-}
-
 /// A block, from its making to its end. Moments count events: `born` is the number of events after
 /// which it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +123,7 @@ pub struct BlockRow {
     pub stack: u32,
     /// Index into [`Recording::tags`].
     pub tag: u16,
-    /// Whether it can be moved.
+    /// Whether it could be moved when it was made; see [`Recording::hold`] for later.
     pub hold: Hold,
     /// Its memory class, an index into [`Recording::kinds`] where that is told.
     pub kind: u8,
@@ -316,6 +276,8 @@ pub struct Recording {
     pub gaps: Vec<GapRow>,
     /// Work on streams, in the order of its submission.
     pub work: Vec<WorkRow>,
+    /// Changes of what holds blocks in place, by block.
+    pub holds: Vec<HoldRow>,
     /// What freed blocks waited for, by block.
     pub pending: Vec<PendingRow>,
     /// Old mappings of pages, in order of their making.
@@ -399,6 +361,7 @@ impl Recording {
             waits: Vec::new(),
             gaps: Vec::new(),
             work: Vec::new(),
+            holds: Vec::new(),
             pending: Vec::new(),
             stale: Vec::new(),
             tags: Vec::new(),

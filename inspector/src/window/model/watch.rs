@@ -184,6 +184,7 @@ impl Watch {
             waits: Vec::new(),
             gaps: Vec::new(),
             work: Vec::new(),
+            holds: Vec::new(),
             pending: Vec::new(),
             stale: Vec::new(),
             tags: Vec::new(),

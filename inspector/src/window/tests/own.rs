@@ -58,11 +58,15 @@ fn events() -> Vec<Event> {
 }
 
 fn recording() -> Recording {
+    recording_of(&events())
+}
+
+fn recording_of(events: &[Event]) -> Recording {
     let mut writer = TraceWriter::new(Vec::new(), &Meta::default()).unwrap();
     let tag = |number, text: &str| Text { kind: TextKind::Tag, number, text: text.to_owned() };
     writer.texts(&[tag(1, "weights"), tag(2, "activations")]).unwrap();
     writer.keyframe(&HeapState::default()).unwrap();
-    writer.events(&events()).unwrap();
+    writer.events(events).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("own.terrane");
     std::fs::write(&path, writer.finish().unwrap()).unwrap();
@@ -128,6 +132,56 @@ fn each_page_has_its_place_and_its_memory_object_in_map_hover_and_table() {
     assert_eq!(last, [["objects", "pages"], ["5", "5"]], "{csv}");
 }
 
+#[test]
+fn whether_a_block_can_be_moved_is_told_for_every_block_at_every_moment() {
+    use terrane_core::compact::Why;
+    let block = |handle, at, hold: Option<Why>| {
+        let event = Event::new(EventKind::Alloc).handle(handle).a(MIB).b(MIB).c(at);
+        event.holding(1 + hold.map_or(0, |why| why as u8))
+    };
+    let hold = |handle, why: u64| Event::new(EventKind::Hold).handle(handle).a(why);
+    let mut events = vec![
+        Event::new(EventKind::SegmentEnd).b(16 * MIB),
+        block(1, 0, None),
+        block(2, 2 * MIB, Some(Why::Asked)),
+        hold(1, Why::Held as u64),
+        block(3, 4 * MIB, None),
+        // What a pass refuses is known by then.
+        Event::new(EventKind::MoveRefused).handle(3).a(Why::Moving as u64).b(MIB),
+        hold(1, 0),
+        block(4, 6 * MIB, None),
+        hold(3, Why::Captured as u64),
+        Event::new(EventKind::MoveSubmitted).handle(3).b(MIB).c(8 * MIB),
+        block(5, 12 * MIB, Some(Why::RawHandle)),
+        hold(3, 0),
+        block(6, 14 * MIB, None),
+    ];
+    (1..).zip(&mut events).for_each(|(number, event)| event.sequence = number);
+    let recording = recording_of(&events);
+    let held = |why: Why| Hold::Refused(why as u8);
+    // Moments count blocks made here.
+    let of = |at: u32| [0, 1, 2].map(|block| recording.hold(block, at));
+    assert_eq!(of(1)[0], Hold::Movable);
+    assert_eq!(of(2)[..2], [held(Why::Held), held(Why::Asked)]);
+    assert_eq!(of(3), [Hold::Movable, held(Why::Asked), Hold::Movable]);
+    let moved = recording.moves[0].to;
+    assert_eq!(recording.hold(moved, 4), held(Why::Captured));
+    assert_eq!(recording.hold(moved, 5), Hold::Movable);
+    let mut inspector = Inspector::new(Settings::default(), None);
+    inspector.add(recording);
+    inspector.go(crate::window::At::Event(4));
+    inspector.document().unwrap().sight.coloring = Coloring::Movable;
+    inspector.show_only(Some(View::HeapMap));
+    let mut harness = harness(inspector, true, false);
+    settled(&mut harness);
+    for (words, count) in [("movable", 1), ("made not to move", 1), ("used by a captured graph", 1)]
+    {
+        let keys = harness.query_all_by_label(&format!("colour key: {words}")).count();
+        assert_eq!(keys, count, "{words}");
+    }
+    assert_eq!(harness.query_all_by_label_contains("not told").count(), 0);
+}
+
 /// What a view says of the recording, colours standing for something.
 fn said(view: View, coloring: Coloring, words: &[&str]) {
     let mut inspector = Inspector::new(Settings::default(), None);
@@ -149,7 +203,7 @@ fn views_name_moves_waits_limits_tags_and_what_is_held() {
     said(View::HeapMap, Coloring::Size, &pages);
     said(View::HeapMap, Coloring::Size, &["long tick: a memory object begins"]);
     said(View::HeapMap, Coloring::Tag, &["weights", "activations", "no tag"]);
-    let holds = ["movable", "held in place", "not known: no pass tried it"];
+    let holds = ["movable", "held in place", "not told, and no pass tried it"];
     said(View::HeapMap, Coloring::Movable, &holds);
     said(View::AddressTime, Coloring::Size, &["1 move", "moved, to the dot"]);
     let means = ["1 remapped", "ring: remapped"];

@@ -5,7 +5,7 @@ use terrane_core::device::StreamSpec;
 use terrane_core::device::sim::{Sim, SimDevice};
 use terrane_core::point::StreamId;
 
-use terrane_core::{Allocator, Handle, MemoryKind, Request, Tag};
+use terrane_core::{Allocator, Handle, MemoryKind, Pin, Request, Tag};
 use terrane_trace::file::{Meta, Recorder};
 
 use super::*;
@@ -27,13 +27,15 @@ struct Stage {
     sim: SimDevice,
     alloc: Allocator,
     dice: Dice,
+    /// What holds blocks until the recording is over.
+    guards: Vec<Pin>,
 }
 
 impl Stage {
     fn on(sim: Sim) -> Self {
         let sim = sim.open();
         let alloc = Allocator::new(sim.shared()).unwrap();
-        Self { sim, alloc, dice: Dice(7) }
+        Self { sim, alloc, dice: Dice(7), guards: Vec::new() }
     }
 
     fn stream(&self) -> StreamId {
@@ -147,14 +149,16 @@ pub fn serving() -> Told {
         let stream = stage.stream();
         let [cache, scratch] = ["cache", "scratch"].map(|name| stage.alloc.tag(name).unwrap());
         let mut live: Vec<Handle> = Vec::new();
-        let mut held = Vec::new();
         for turn in 0..4 {
-            for _ in 0..120 {
+            for number in 0..120 {
                 let (bytes, tag) = match stage.dice.below(5) {
                     0 => (MIB + stage.dice.below(3 * MIB), scratch),
                     _ => (64 * 1024 + stage.dice.below(MIB), cache),
                 };
-                live.push(stage.block(bytes, stream, tag));
+                // Some are used by others, who keep their addresses.
+                let request = Request::new(bytes, stream).tag(tag);
+                let request = request.movable(number % 23 != 5).raw_handle(number % 29 == 7);
+                live.push(stage.alloc.alloc(&request).unwrap().handle);
                 if live.len() > 80 {
                     let gone = stage.dice.below(live.len() as u64) as usize;
                     stage.alloc.free(live.swap_remove(gone)).unwrap();
@@ -162,10 +166,11 @@ pub fn serving() -> Told {
                 stage.pass(50);
             }
             if turn == 0 {
-                // Lent to somebody who keeps their addresses.
+                // Lent to somebody who works on them for long.
                 let lent: Vec<Handle> = live.iter().copied().step_by(9).collect();
                 live.retain(|block| !lent.contains(block));
-                held.extend(lent.into_iter().map(|block| stage.alloc.pin(block).unwrap()));
+                let guards = lent.into_iter().map(|block| stage.alloc.pin(block).unwrap());
+                stage.guards.extend(guards);
             }
             // Holes everywhere, which the pass closes.
             for _ in 0..30 {
@@ -196,5 +201,12 @@ fn the_runs_have_what_their_pictures_are_to_show() {
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["device memory", "upload memory"]);
     let serving = serving().recording();
     assert!(serving.moves.len() > 20, "{} moves", serving.moves.len());
+    let at = serving.end();
+    let held = |number: &u32| serving.blocks[*number as usize].is_there(at);
+    let there = (0..serving.blocks.len() as u32).filter(held);
+    let holds: std::collections::BTreeSet<&str> =
+        there.map(|number| serving.hold(number, at).text()).collect();
+    let expected = ["held in place", "its raw handle is kept", "made not to move", "movable"];
+    assert_eq!(holds.into_iter().collect::<Vec<_>>(), expected);
     assert!(serving.passes.iter().any(|pass| !pass.refused.is_empty()), "{:?}", serving.passes);
 }

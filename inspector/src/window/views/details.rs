@@ -99,6 +99,7 @@ fn show_block(ui: &mut Ui, stage: &mut Stage<'_>, number: u32) {
         sized("after rounding", block.bytes),
         plain("stream", recording.stream(block.stream).to_owned()),
         plain("kind", recording.kind(block.kind)),
+        plain("moves", recording.hold(number, at).text().to_owned()),
         plain("allocated", event(block.born)),
         plain("free requested", event(block.freed)),
         plain("free completed", event(block.gone)),

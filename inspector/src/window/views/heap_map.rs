@@ -353,18 +353,18 @@ fn describe(stage: &Stage<'_>, part: &Part) -> String {
         recording.stream(block.stream),
         units::count(u64::from(block.born)),
         recording.site(block),
-        more(recording, block)
+        more(recording, block, recording.hold(part.block, moment.at))
     )
 }
 
 /// Its tag and whether it can be moved, where that is known.
-fn more(recording: &Recording, block: &BlockRow) -> String {
+fn more(recording: &Recording, block: &BlockRow, hold: Hold) -> String {
     let mut text = String::new();
     if block.tag > 0 {
         text += &format!("\ntag {}", recording.tag(block.tag));
     }
-    if block.hold != Hold::Unknown {
-        text += &format!("\n{}", block.hold.text());
+    if hold != Hold::Unknown {
+        text += &format!("\n{}", hold.text());
     }
     text
 }

@@ -46,8 +46,7 @@ impl Shown<'_> {
             self.way(shift, &mut drawn.shapes);
         }
         for (number, shift) in moves.iter().enumerate().take(whole + usize::from(part > 0.0)) {
-            let Some(block) = recording.blocks.get(shift.block as usize) else { continue };
-            let color = classes.paint(&self.look, classes.class(block, PoolKind::Unknown)).0.0;
+            let color = self.color(shift, recording, classes);
             for rect in self.grid.rects(shift.from, shift.bytes) {
                 let ghost = (self.look.paper, self.look.select);
                 drawn.cells.push(Cell::new(rect, ghost, Pattern::Hatch));
@@ -73,8 +72,7 @@ impl Shown<'_> {
     }
 
     fn color(&self, shift: &Shift, recording: &Recording, classes: &Classes) -> egui::Color32 {
-        let block = recording.blocks.get(shift.block as usize);
-        let class = block.map(|block| classes.class(block, PoolKind::Unknown));
+        let class = classes.class(recording, shift.block, PoolKind::Unknown);
         class.map_or(self.look.paper, |class| classes.paint(&self.look, class).0.0)
     }
 

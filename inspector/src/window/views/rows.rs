@@ -236,13 +236,14 @@ struct Blocks<'a> {
     at: u32,
 }
 
-const BLOCK_HEADS: [Head; 7] = [
+const BLOCK_HEADS: [Head; 8] = [
     head("address", "first address", 122.0, false),
     head("requested", "bytes asked for", 84.0, true),
     head("bytes", "bytes after rounding", 84.0, true),
     head("stream", "the stream that owns it", 96.0, false),
     head("born", "the event that made it", 70.0, true),
     head("state", "live, pending or gone at this moment", 62.0, false),
+    head("moves", "whether a pass could move it at this moment, or what holds it", 96.0, false),
     head("site", "where in the program", 160.0, false),
 ];
 
@@ -270,6 +271,7 @@ impl Rows for Blocks<'_> {
                 () => "live",
             }
             .to_owned(),
+            6 => self.recording.hold(self.blocks[row], self.at).text().to_owned(),
             _ => crate::window::model::short_site(self.recording.site(block)).to_owned(),
         }
     }
@@ -280,7 +282,7 @@ impl Rows for Blocks<'_> {
             1 => block.requested.to_string(),
             2 => block.bytes.to_string(),
             4 => block.born.to_string(),
-            6 => self.recording.site(block).to_owned(),
+            7 => self.recording.site(block).to_owned(),
             _ => self.text(row, column),
         }
     }

@@ -1,0 +1,78 @@
+//! Telling whether a block can be moved, and what holds it in place where it can not: with its
+//! making, and when that changes.
+
+use crate::compact::Why;
+use crate::event::{Event, EventKind};
+use crate::id::Key;
+use crate::request::Request;
+
+use super::state::{Block, State, flag};
+
+/// What events say of a block that nothing holds.
+const NOTHING: u8 = 1;
+
+/// What holds a new block, as events tell it: the request says so, or the graph it is for.
+// In the order of [`State::held_by`].
+#[inline(always)]
+pub(super) const fn code_of_new(request: &Request<'_>, is_graphs: bool) -> u8 {
+    if is_graphs {
+        NOTHING + Why::Captured as u8
+    } else if request.exportable {
+        NOTHING + Why::Exported as u8
+    } else if !request.movable || request.dedicated {
+        NOTHING + Why::Asked as u8
+    } else if request.raw_handle {
+        NOTHING + Why::RawHandle as u8
+    } else {
+        NOTHING
+    }
+}
+
+impl State {
+    /// What holds a block in place, what lasts longest first. A copy or a slide that is under way
+    /// is soon over and does not count.
+    pub(super) fn held_by(&self, block: &Block) -> Option<Why> {
+        let pool = self.pool(block);
+        let is_captured = !pool.is_movable() || block.has(flag::CAPTURED);
+        if block.has(flag::FREE_LATER) || is_captured || pool.key.exportable {
+            // Guards aside, in the order of `why_not`.
+            let flags = block.flags & !(flag::MAPPED | flag::MOVING | flag::SLIDING);
+            return self.why_not(&Block { flags, holds: 0, ..*block }, false);
+        }
+        if !block.has(flag::MOVABLE) {
+            Some(Why::Asked)
+        } else if block.has(flag::RAW) {
+            Some(Why::RawHandle)
+        } else {
+            let flags = block.flags & !(flag::MOVING | flag::SLIDING);
+            self.why_not(&Block { flags, ..*block }, false)
+        }
+    }
+
+    /// Tells what holds a block in place now.
+    pub(super) fn tell_hold(&mut self, key: Key) {
+        let Ok(block) = self.blocks.get(key) else { return };
+        let number = self.held_by(block).map_or(0, |why| why as u64);
+        let (tag, stream) = (block.tag.0, block.stream.0);
+        let class = self.pool(block).key.class.0;
+        let event = Event::new(EventKind::Hold).handle(key.to_bits()).a(number);
+        self.event(event.of(class, tag).on(stream, 0));
+    }
+
+    /// Tells that a guard holds a block, unless it could not be moved without that either.
+    pub(super) fn tell_guard(&mut self, key: Key) {
+        let is_fixed = |block: &Block| !block.has(flag::MOVABLE) || block.has(flag::RAW);
+        if self.blocks.get(key).is_ok_and(|block| !is_fixed(block)) {
+            self.guarded.insert(key);
+            self.tell_hold(key);
+        }
+    }
+
+    /// Tells that the last hold of a block has ended, if it was told of one.
+    #[inline]
+    pub(super) fn tell_let_go(&mut self, key: Key) {
+        if !self.guarded.is_empty() && self.guarded.remove(&key) && self.block(key).is_ok() {
+            self.tell_hold(key);
+        }
+    }
+}
