@@ -70,7 +70,27 @@ fn top_shows_an_allocator_of_a_running_program() {
     command.env("TERRANE_CONTROL", "the-control-of-this-test");
     assert!(text(&command.output().unwrap().stdout).contains("3 MiB"));
     let what = asked.recv_timeout(std::time::Duration::from_secs(20));
-    assert_eq!(what, Ok(terrane_trace::live::Command::Compact));
+    use terrane_trace::live::{Aim, Command as Asked, Compact};
+    assert_eq!(what, Ok(Asked::Compact(Compact::default())));
+    let limits = ["--goal", "room:64MiB", "--bytes", "1GiB", "--moves", "7", "--time", "50"];
+    command.args(limits).args(["--mode", "background"]);
+    assert!(text(&command.output().unwrap().stdout).contains("3 MiB"));
+    let what = asked.recv_timeout(std::time::Duration::from_secs(20));
+    let expected = Compact {
+        aim: Aim::Room(64 << 20),
+        bytes_max: 1 << 30,
+        moves_max: 7,
+        time_max_ms: 50,
+        background: true,
+    };
+    assert_eq!(what, Ok(Asked::Compact(expected)));
+    for bad in [["--goal", "nothing"], ["--bytes", "0"], ["--moves", "0"], ["--time", "600001"]] {
+        let mut command = terrane();
+        command.args(["top", "--compact", "--process", &own]).args(bad);
+        assert_eq!(command.output().unwrap().status.code(), Some(2), "{bad:?}");
+    }
+    let output = run(&["top", "--moves", "7"]);
+    assert_eq!(output.status.code(), Some(2), "a limit of nothing");
     drop((block, recorder));
     let output = run(&["top", "--once", "--process", &own]);
     assert_eq!(output.status.code(), Some(2));

@@ -312,6 +312,8 @@ fn what_happens_in_our_allocator_has_a_name_in_the_lane_of_its_stream() {
         (Happened::MappingGone, ""),
         (Happened::Reached(6), ""),
         (Happened::Hold(3), ""),
+        (Happened::PassGoal { number: 1, kind: 1, background: false }, "pass of moves begins"),
+        (Happened::PassLimits { moves: 1, ticks: 2 }, ""),
         (Happened::FreeWaits { behind: 1, value: 7 }, ""),
     ];
     let history = &mut recording.histories[0];

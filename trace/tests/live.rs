@@ -9,7 +9,7 @@ use terrane_core::device::StreamSpec;
 use terrane_core::device::sim::Sim;
 use terrane_core::{Allocator, Handle, Request};
 use terrane_trace::file::{HeapState, Meta, Tap, TraceFile};
-use terrane_trace::live::{Client, Command, Message, sockets};
+use terrane_trace::live::{Aim, Client, Command, Compact, Message, sockets};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -171,12 +171,18 @@ fn a_command_is_obeyed_only_with_the_control_token() {
     let mut local = Client::connect(recorder.socket().unwrap(), PATIENCE).unwrap();
     let mut tcp = Client::connect_tcp(recorder.address().unwrap(), TOKEN, PATIENCE).unwrap();
     // The token to look on is not the token to command.
-    local.ask(Command::Compact, TOKEN).unwrap();
-    tcp.ask(Command::Compact, TOKEN).unwrap();
+    let usual = Command::Compact(Compact::default());
+    local.ask(usual, TOKEN).unwrap();
+    tcp.ask(usual, TOKEN).unwrap();
     assert!(asked.recv_timeout(Duration::from_millis(200)).is_err());
     for client in [&mut local, &mut tcp] {
-        client.ask(Command::Compact, CONTROL).unwrap();
-        assert_eq!(asked.recv_timeout(PATIENCE), Ok(Command::Compact));
+        let aim = Aim::Release(u64::MAX);
+        let most = Compact { bytes_max: u64::MAX, moves_max: 3, ..Compact::default() };
+        for command in [Compact::default(), Compact { aim, background: true, ..most }] {
+            let command = Command::Compact(command);
+            client.ask(command, CONTROL).unwrap();
+            assert_eq!(asked.recv_timeout(PATIENCE), Ok(command));
+        }
     }
     // They still look on.
     let mut state = HeapState::default();

@@ -1,8 +1,8 @@
 //! Telling whether a block can be moved, and what holds it in place where it can not: with its
-//! making, and when that changes.
+//! making, and when that changes; and what a pass is to reach and may spend.
 
-use crate::compact::Why;
-use crate::event::{Event, EventKind};
+use crate::compact::{Goal, Limits, Mode, Why};
+use crate::event::{Event, EventKind, GoalKind};
 use crate::id::Key;
 use crate::request::Request;
 
@@ -74,5 +74,22 @@ impl State {
         if !self.guarded.is_empty() && self.guarded.remove(&key) && self.block(key).is_ok() {
             self.tell_hold(key);
         }
+    }
+
+    /// Tells what a pass that begins is to reach and may spend.
+    pub(super) fn tell_asked(&mut self, pass: u32, goal: Goal, limits: &Limits) {
+        let pass = u64::from(pass);
+        let (kind, number) = match goal {
+            Goal::Contiguous { bytes, .. } => (GoalKind::Contiguous, bytes),
+            Goal::Release { bytes } => (GoalKind::Release, bytes),
+            Goal::Fragmentation { below } => {
+                (GoalKind::Fragmentation, (below.clamp(0.0, 1.0) * 1e6).round() as u64)
+            }
+        };
+        let mode = if limits.mode == Mode::Background { GoalKind::BACKGROUND } else { 0 };
+        let event = Event::new(EventKind::PassGoal).a(pass).b(number);
+        self.event(event.c(kind as u64 | mode));
+        let event = Event::new(EventKind::PassLimits).a(pass).handle(limits.ticks);
+        self.event(event.b(limits.bytes).c(limits.moves));
     }
 }

@@ -97,6 +97,30 @@ pub enum EventKind {
     /// What holds a block in place has changed. `a` the number of [`Why`](crate::compact::Why), or
     /// 0 when nothing does. Holds that end with the submission which uses the block are not told.
     Hold = 36,
+    /// What the pass of moves that begins next is to reach. `a` its number; `b` bytes, or parts of
+    /// a million for a fragmentation; `c` a [`GoalKind`].
+    PassGoal = 37,
+    /// What that pass may spend. `a` its number, `b` bytes, `c` blocks, `handle` nanoseconds; each
+    /// `u64::MAX` for no limit.
+    PassLimits = 38,
+}
+
+/// The kinds of goals that a pass of moves may have, with how fast it may go, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum GoalKind {
+    /// A free range of some bytes.
+    Contiguous = 1,
+    /// Free segments of some bytes.
+    Release = 2,
+    /// A fragmentation.
+    Fragmentation = 3,
+}
+
+impl GoalKind {
+    /// Added to the number of a pass in the background.
+    pub const BACKGROUND: u64 = 0x100;
 }
 
 /// By what means a block is moved.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
-use terrane_trace::live::{Client, Command, Message, Status, sockets};
+use terrane_core::units::Bytes;
+use terrane_trace::live::{Aim, Client, Command, Compact, Message, Status, sockets};
 
 use crate::exit::BadInput;
 use crate::text::{Side, Table, percent};
@@ -30,6 +31,22 @@ pub struct Args {
     /// which is taken from the variable TERRANE_CONTROL.
     #[arg(long)]
     pub compact: bool,
+    /// What the moves are to reach: room:BYTES, release:BYTES, release:all or
+    /// fragmentation:PERCENT.
+    #[arg(long, value_name = "GOAL", default_value = "fragmentation:5", value_parser = aim, requires = "compact")]
+    pub goal: Aim,
+    /// The most bytes moved; unless given, there is no limit.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "compact")]
+    pub bytes: Option<u64>,
+    /// The most blocks moved; unless given, there is no limit.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "compact")]
+    pub moves: Option<u64>,
+    /// The longest that moves are begun, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "2000", value_parser = clap::value_parser!(u64).range(1..=Compact::TIME_MAX_MS), requires = "compact")]
+    pub time: u64,
+    /// As fast as the device can, or a few copies at a time beside other work.
+    #[arg(long, default_value = "full", requires = "compact")]
+    pub mode: Speed,
     /// Print once and end.
     #[arg(long)]
     pub once: bool,
@@ -39,6 +56,45 @@ pub struct Args {
     /// Seconds between two tables.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub every: u32,
+}
+
+/// How fast a pass goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Speed {
+    /// As fast as the device can.
+    Full,
+    /// Beside other work.
+    Background,
+}
+
+/// Reads a goal; sizes as people write them.
+fn aim(text: &str) -> Result<Aim, String> {
+    let plain = match text.split_once(':') {
+        Some((word, size)) if word != "fragmentation" && size != "all" => {
+            format!("{word}:{}", bytes(size)?)
+        }
+        _ => text.to_owned(),
+    };
+    plain.parse()
+}
+
+/// Reads a size that is not 0.
+fn bytes(text: &str) -> Result<u64, String> {
+    let Bytes(bytes) = text.parse::<Bytes>().map_err(|error| format!("{error:?}"))?;
+    if bytes == 0 { Err("a limit of 0 bytes lets nothing be moved".to_owned()) } else { Ok(bytes) }
+}
+
+impl Args {
+    /// The pass that is asked for.
+    fn asked(&self) -> Compact {
+        Compact {
+            aim: self.goal,
+            bytes_max: self.bytes.unwrap_or(u64::MAX),
+            moves_max: self.moves.unwrap_or(u64::MAX),
+            time_max_ms: self.time,
+            background: matches!(self.mode, Speed::Background),
+        }
+    }
 }
 
 /// An allocator of a running program.
@@ -80,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn lines(args: &Args) -> Result<Vec<Line>> {
     let control = args.compact.then(|| token(CONTROL, "control")).transpose()?;
-    let control = control.as_deref();
+    let control = control.as_deref().map(|token| (args.asked(), token));
     if let Some(at) = args.tcp {
         let token = token(TOKEN, "tcp")?;
         let refused = |why: String| BadInput(format!("{at}: {why}"));
@@ -125,13 +181,13 @@ fn process_of(path: &Path) -> Option<u32> {
 }
 
 /// What the allocator behind a socket tells; `None` for a process that ended.
-fn local(path: &Path, control: Option<&str>) -> Option<Line> {
+fn local(path: &Path, control: Option<(Compact, &str)>) -> Option<Line> {
     line(Client::connect(path, PATIENCE).ok()?, control)
 }
 
-fn line(mut client: Client, control: Option<&str>) -> Option<Line> {
-    if let Some(token) = control {
-        client.ask(Command::Compact, token).ok()?;
+fn line(mut client: Client, control: Option<(Compact, &str)>) -> Option<Line> {
+    if let Some((asked, token)) = control {
+        client.ask(Command::Compact(asked), token).ok()?;
     }
     let end = Instant::now() + PATIENCE;
     let mut meta = None;

@@ -25,10 +25,8 @@ use crate::{progress, units};
 pub use check::{Check, checks};
 pub use snapshot::segments;
 pub use terrane::{Choice, Opened, survey};
-#[cfg(all(test, feature = "gui"))]
-pub use watch::WatchedSegment;
 #[cfg(feature = "gui")]
-pub use watch::{Watched, WatchedBlock, Watching, Wish, watch};
+pub use watch::{Watching, Wish, watch};
 
 /// Opens a device.
 ///

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use terrane_trace::file::{Meta, Status};
-use terrane_trace::live::{Client, Message, sockets};
+use terrane_trace::live::{Client, Compact, Message, sockets};
 use terrane_trace::recording::Follow;
 
 use super::link::{Heard, Link};
@@ -96,16 +96,54 @@ fn ask(path: PathBuf) -> Option<Offered> {
 #[derive(Clone)]
 pub(super) struct Steering {
     pub stop: Arc<AtomicBool>,
-    pub compact: Arc<AtomicBool>,
+    /// The pass of moves that is asked for.
+    pub compact: Arc<Mutex<Option<Compact>>>,
     /// The token of those who may ask for something.
     pub control: Arc<Mutex<String>>,
+}
+
+impl Steering {
+    /// What is asked for, once.
+    pub fn take_asked(&self) -> Option<Compact> {
+        self.compact.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The same for somebody who asks for nothing.
+    pub fn silent(&self) -> Self {
+        Self { compact: Arc::default(), ..self.clone() }
+    }
 }
 
 /// Follows an allocator until the window has seen enough or the program ends; gives one sentence
 /// about how it ended.
 pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Result<String, String> {
-    let mut link = Link::open(target, steering)?;
-    let mut live = Live::new(target.name());
+    let link = Link::open(target, steering)?;
+    let live = Live::new(target.name(), "running program");
+    let again = |link: &Link| link.again(target, steering);
+    follow_link((link, live), &again, steering, feed)
+}
+
+/// Follows a run in this program until it ends.
+pub(super) fn follow_own(
+    client: Client,
+    name: &str,
+    steering: &Steering,
+    feed: &Feed,
+) -> Result<String, String> {
+    // What is asked for is done by the run itself, and so is its end: what it tells is taken in.
+    let silent = Steering { stop: Arc::default(), ..steering.silent() };
+    let mut live = Live::new(name.to_owned(), "run in this window");
+    live.keeps_name = true;
+    let link = Link::over(client, &silent);
+    follow_link((link, live), &|_| None, &silent, feed)
+}
+
+fn follow_link(
+    (mut link, mut live): (Link, Live),
+    again: &dyn Fn(&Link) -> Option<Link>,
+    steering: &Steering,
+    feed: &Feed,
+) -> Result<String, String> {
     let mut handed = Instant::now();
     let mut rest = Duration::ZERO;
     let outcome = loop {
@@ -121,7 +159,7 @@ pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Resul
             Heard::NotAsked(why) => {
                 feed.say(format!("{} was not asked to compact: {why}", live.name));
             }
-            Heard::End(why) => match link.again(target, steering) {
+            Heard::End(why) => match again(&link) {
                 Some(again) => link = again,
                 None => {
                     break why.map_or(Ok(live.ended()), |why| {
@@ -153,11 +191,23 @@ struct Live {
     is_new: bool,
     /// Its process, and when it began to tell.
     who: Option<(u32, u64)>,
+    kind: &'static str,
+    /// Whether it is called as it was at first, whatever it says.
+    keeps_name: bool,
 }
 
 impl Live {
-    fn new(name: String) -> Self {
-        Self { name, follow: Follow::new(), limits: Vec::new(), limit: 0, is_new: false, who: None }
+    fn new(name: String, kind: &'static str) -> Self {
+        Self {
+            name,
+            follow: Follow::new(),
+            limits: Vec::new(),
+            limit: 0,
+            is_new: false,
+            who: None,
+            kind,
+            keeps_name: false,
+        }
     }
 
     /// Whether somebody else answers now where it was.
@@ -173,7 +223,9 @@ impl Live {
         let bad = |error: terrane_trace::Reason| error.to_string();
         match message {
             Message::Meta(meta) => {
-                self.name = format!("{} ({})", meta.program, meta.process);
+                if !self.keeps_name {
+                    self.name = format!("{} ({})", meta.program, meta.process);
+                }
                 self.who = Some((meta.process, meta.started_us));
                 self.follow.meta(meta);
             }
@@ -218,7 +270,7 @@ impl Live {
         let read = self.follow.recording();
         let mut recording = build(read, &PathBuf::new(), |_| {});
         recording.name.clone_from(&self.name);
-        recording.kind = "running program";
+        recording.kind = self.kind;
         recording.is_live = true;
         merge(&mut recording.limits, &self.limits);
         recording

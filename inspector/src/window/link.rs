@@ -42,7 +42,11 @@ const LOOK: Duration = Duration::from_millis(100);
 impl Link {
     /// Connects, and begins to read.
     pub fn open(target: &Target, steering: &Steering) -> Result<Self, String> {
-        let client = target.connect()?;
+        Ok(Self::over(target.connect()?, steering))
+    }
+
+    /// Begins to read what comes over a connection.
+    pub fn over(client: Client, steering: &Steering) -> Self {
         let (sender, heard) = channel();
         let (waiting, gone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let reader = Reader {
@@ -53,7 +57,7 @@ impl Link {
             steering: steering.clone(),
         };
         std::thread::spawn(move || reader.read());
-        Ok(Self { heard, waiting, gone, is_begun: false })
+        Self { heard, waiting, gone, is_begun: false }
     }
 
     /// What comes next; waits a little for it.
@@ -119,10 +123,10 @@ impl Reader {
 
     /// Asks the program for what the person wants.
     fn ask(&mut self) {
-        if self.steering.compact.swap(false, Ordering::Relaxed) {
+        if let Some(asked) = self.steering.take_asked() {
             let control = &self.steering.control;
             let token = control.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(error) = self.client.ask(Command::Compact, &token) {
+            if let Err(error) = self.client.ask(Command::Compact(asked), &token) {
                 // Whoever took it is gone otherwise.
                 let _ = self.sender.send(Heard::NotAsked(error.to_string()));
             }

@@ -112,7 +112,6 @@ pub struct Headless {
 }
 
 pub use layout::Coloring;
-pub use model::{PassNote, Refusal};
 
 /// Draws a picture of what the window would show, as a PNG.
 ///

@@ -1,16 +1,18 @@
 //! What goes on while the window shows it, on a thread of its own: a recorded workload replayed on
 //! a device, or a program that is looked on at. The window gets recordings and nothing else.
 
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use egui::Context;
+use terrane_trace::live::{Client, Compact};
 
 use super::attach::{self, Steering, Target};
-use super::model::{Facts, Recording, Watch};
-use crate::source::{self, Watched, Wish};
+use super::model::{Facts, Recording};
+use crate::source::{self, Wish};
 
 /// A run under way, or a program that is looked on at.
 pub struct Run {
@@ -23,7 +25,7 @@ pub struct Run {
     latest: Latest,
     said: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
-    compact: Arc<AtomicBool>,
+    compact: Arc<Mutex<Option<Compact>>>,
     control: Arc<Mutex<String>>,
     outcome: Receiver<Result<String, String>>,
 }
@@ -98,8 +100,10 @@ impl Work {
 const PASSES: f64 = 12.0;
 /// Seconds that the demo takes: time to look.
 const SECONDS: f64 = 15.0;
-/// Time between two recordings handed to the window.
-const BETWEEN: Duration = Duration::from_millis(250);
+/// The longest pause between two looks at what is wished.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long a device may take to be opened, and a pass to be made.
+const OPENED_WITHIN: Duration = Duration::from_secs(60);
 /// Looks at the heap in a run.
 const LOOKS: usize = 1500;
 
@@ -144,8 +148,8 @@ impl Run {
     }
 
     /// Asks for a pass of compaction now.
-    pub fn compact(&self) {
-        self.compact.store(true, Ordering::Relaxed);
+    pub fn compact(&self, asked: Compact) {
+        *self.compact.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
     }
 
     /// What it recorded since it was asked last.
@@ -170,32 +174,41 @@ impl Drop for Run {
     }
 }
 
-/// Replays a workload on a device, in time to be looked at.
+/// Replays a workload on a device, in time to be looked at, on a thread of its own; what it tells
+/// is taken in here, as that of a program which is looked on at.
 fn replay(
     (name, trace): (&str, &terrane_trace::Trace),
     (device, compacts): (&str, bool),
     steering: &Steering,
     feed: &Feed,
 ) -> anyhow::Result<String> {
-    let mut watch = Watch::new(&format!("{name} on {device}"));
-    let start = Instant::now();
-    let mut handed = Instant::now();
-    let mut passes = 0;
-    let how = source::Watching { device, looks: LOOKS, compacts };
-    let report = source::watch(trace, name, &how, &mut |look: Watched| {
-        watch.look(&look);
-        if handed.elapsed() >= BETWEEN {
-            handed = Instant::now();
-            feed.hand_over(watch.recording());
+    let (end, own) = UnixStream::pair()?;
+    std::thread::scope(|scope| {
+        let run = scope.spawn(move || {
+            let (start, mut passes) = (Instant::now(), 0);
+            let how = source::Watching { device, looks: LOOKS, compacts };
+            source::watch(trace, name, &how, end, &mut |done| {
+                let due = Duration::from_secs_f64(SECONDS * done);
+                std::thread::sleep(due.saturating_sub(start.elapsed()).min(PAUSE));
+                let tenth = (done * PASSES) as u32;
+                let is_due = compacts && tenth > passes;
+                passes = passes.max(tenth);
+                let compact = steering.take_asked().or(is_due.then(Compact::default));
+                Wish { go_on: !steering.stop.load(Ordering::Relaxed), compact }
+            })
+        });
+        let name = format!("{name} on {device}");
+        // A device that is opened slowly has told nothing yet.
+        let followed = Client::over(own, OPENED_WITHIN)
+            .map_err(|error| error.to_string())
+            .and_then(|client| attach::follow_own(client, &name, steering, feed));
+        match run.join() {
+            Ok(outcome) => {
+                let report = outcome?;
+                followed.map_err(anyhow::Error::msg)?;
+                Ok(report)
+            }
+            Err(_) => Err(anyhow::anyhow!("its thread panicked")),
         }
-        let due = Duration::from_secs_f64(SECONDS * look.done);
-        std::thread::sleep(due.saturating_sub(start.elapsed()).min(BETWEEN));
-        let tenth = (look.done * PASSES) as u32;
-        let due = compacts && tenth > passes && look.pass.is_none();
-        passes = passes.max(tenth);
-        let asked = steering.compact.swap(false, Ordering::Relaxed);
-        Wish { go_on: !steering.stop.load(Ordering::Relaxed), compact: due || asked }
-    })?;
-    feed.hand_over(watch.recording());
-    Ok(report)
+    })
 }

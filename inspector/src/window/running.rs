@@ -57,7 +57,10 @@ impl Inspector {
     /// Asks the run that is meant to move blocks together.
     pub(super) fn compact_now(&mut self) {
         match self.run_meant() {
-            Some(run) if run.can_compact() => run.compact(),
+            Some(run) if run.can_compact() => {
+                let document = run.document.and_then(|at| self.documents.get(at));
+                run.compact(document.map(|it| it.panels.compaction.asked).unwrap_or_default());
+            }
             Some(_) => self.warn(
                 "The program takes commands from those with its control token: let go, and give \
                  the token when you attach.",

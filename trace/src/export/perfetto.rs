@@ -156,6 +156,8 @@ impl<W: Write> Lanes<'_, W> {
                 Happened::Submitted(_) => "work submitted",
                 // The flow from a free to its completion shows them.
                 Happened::Reached(_) | Happened::FreeWaits { .. } | Happened::Hold(_) => continue,
+                Happened::PassGoal { .. } => "pass of moves begins",
+                Happened::PassLimits { .. } => continue,
                 Happened::WaitFor(behind) | Happened::WorkWaitsFor(behind) => {
                     let behind = u64::from(behind) + 1;
                     let ends = [("awaited", at, behind), ("waits", at, lane)];

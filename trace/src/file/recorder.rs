@@ -105,6 +105,14 @@ impl<'a> Tap<'a> {
         self
     }
 
+    /// Tells the events to the other end of a pair of sockets, to which
+    /// [`Client::over`](crate::live::Client::over) listens: for those in the program itself.
+    #[cfg(feature = "live")]
+    pub fn pair(mut self, end: std::os::unix::net::UnixStream) -> Self {
+        self.offer.pairs.push(end);
+        self
+    }
+
     /// Offers the events over TCP to those on this machine who know the token, such as the end of
     /// a tunnel. Port 0 is any free one; [`Recorder::address`] tells which.
     ///

@@ -97,6 +97,6 @@ impl Client {
     /// The system's; for a token that is none.
     pub fn ask(&mut self, command: Command, token: &str) -> io::Result<()> {
         Token::new(token)?;
-        self.commands.write_all(format!("{} {token}\n", command.word()).as_bytes())
+        self.commands.write_all(format!("{} {token}\n", command.line()).as_bytes())
     }
 }

@@ -10,14 +10,17 @@
 //! Sockets lie in one folder that only their user may enter ([`folder`]), one for each process; a
 //! client connects to none that belongs to another user. [`Tap::tcp`] offers the same over TCP of
 //! this machine alone, to those whose first line is a token. Nothing flows back but one kind of
-//! line, `compact TOKEN`, where the program gave a control token ([`Tap::control`]).
+//! line, `compact GOAL BYTES MOVES MILLISECONDS full|background TOKEN` ([`Compact`]), where the
+//! program gave a control token ([`Tap::control`]).
 
 mod client;
+mod compact;
 mod conn;
 mod folder;
 mod server;
 
 pub use client::{Client, Message};
+pub use compact::{Aim, Compact};
 pub(crate) use conn::Token;
 pub use folder::{folder, sockets};
 pub use server::Command;

@@ -1,11 +1,11 @@
 //! The side of the allocator.
 
 use super::conn::{Came, Lines, Stream, Token};
-use super::folder;
+use super::{Compact, folder};
 use crate::file::{HeapState, Meta, Status, Text, TraceWriter};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +20,8 @@ pub(crate) struct Offer {
     pub local: bool,
     /// On loopback TCP, for those who know the token.
     pub tcp: Option<(SocketAddr, Token)>,
+    /// To the other ends of these.
+    pub pairs: Vec<UnixStream>,
     /// What those who know another token may ask for.
     pub control: Option<Control>,
 }
@@ -28,16 +30,28 @@ pub(crate) struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Move live blocks together now.
-    Compact,
+    /// Move live blocks together now, for this goal and within these limits.
+    Compact(Compact),
 }
 
 impl Command {
-    const WORDS: [(&'static str, Self); 1] = [("compact", Self::Compact)];
+    const COMPACT: &'static str = "compact";
 
-    pub(super) fn word(self) -> &'static str {
-        let Self::Compact = self;
-        Self::WORDS[0].0
+    /// The line that asks for it, but for the token at its end.
+    pub(super) fn line(self) -> String {
+        let Self::Compact(asked) = self;
+        format!("{} {}", Self::COMPACT, asked.words())
+    }
+
+    /// What a line asks for, but for the token at its end.
+    fn of_line(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            // As those of before ask, who set no limits.
+            [Self::COMPACT] => Some(Self::Compact(Compact::default())),
+            [Self::COMPACT, rest @ ..] => Compact::of_words(rest).map(Self::Compact),
+            _ => None,
+        }
     }
 }
 
@@ -61,6 +75,8 @@ pub(crate) struct Server {
     control: Option<Control>,
     /// Connections over TCP that have not said the token yet, and until when they may.
     strangers: Vec<(Lines, Instant)>,
+    /// Connections that were made otherwise and wait for the full state.
+    pairs: Vec<UnixStream>,
     clients: Vec<Peer>,
     told: Instant,
     running: Arc<Mutex<Running>>,
@@ -94,7 +110,7 @@ impl Server {
         let local = offer.local.then(open_local).transpose()?;
         let tcp = offer.tcp.map(|(at, token)| Ok::<_, io::Error>((open_tcp(at)?, token)));
         let tcp = tcp.transpose()?;
-        if local.is_none() && tcp.is_none() {
+        if local.is_none() && tcp.is_none() && offer.pairs.is_empty() {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -102,6 +118,7 @@ impl Server {
             tcp,
             control: offer.control,
             strangers: Vec::new(),
+            pairs: offer.pairs,
             clients: Vec::new(),
             told: Instant::now(),
             running: Arc::default(),
@@ -128,6 +145,7 @@ impl Server {
                 new.push(Lines::of(Stream::Local(stream)));
             }
         }
+        new.extend(self.pairs.drain(..).map(|stream| Lines::of(Stream::Local(stream))));
         new.extend(self.known());
         for lines in new {
             if self.clients.len() >= CLIENTS_MAX {
@@ -209,9 +227,11 @@ impl Control {
     /// Does what a line asks for, on a thread of its own: the caller's has events to take. One at
     /// a time; of what comes meanwhile the last is done after it.
     fn take(&self, line: &str, running: &Arc<Mutex<Running>>) {
-        let Some((word, token)) = line.split_once(' ') else { return };
-        let command = Command::WORDS.iter().find(|(own, _)| *own == word);
-        let Some(&(_, command)) = command.filter(|_| self.token.is(token)) else { return };
+        let Some((asked, token)) = line.rsplit_once(' ') else { return };
+        if !self.token.is(token) {
+            return;
+        }
+        let Some(command) = Command::of_line(asked) else { return };
         let mut now = running.lock().unwrap_or_else(PoisonError::into_inner);
         now.next = Some(command);
         if std::mem::replace(&mut now.is, true) {

@@ -9,7 +9,7 @@ use crate::snapshot::{
 use crate::workload::Live;
 use crate::{Op, Reason, TraceBuilder};
 use std::collections::{BTreeMap, HashMap};
-use terrane_core::event::{Event, EventKind, MoveKind};
+use terrane_core::event::{Event, EventKind, GoalKind, MoveKind};
 
 /// What an event tells beside blocks and memory.
 fn happened(event: &Event) -> Option<Happened> {
@@ -30,12 +30,19 @@ fn happened(event: &Event) -> Option<Happened> {
         (EventKind::FreeWaits, Happened::FreeWaits { behind: event.stream(), value: event.a }),
         (EventKind::WorkWaits, Happened::WorkWaitsFor(event.stream())),
         (EventKind::Hold, Happened::Hold(held(event))),
+        (EventKind::PassGoal, pass_goal(event)),
+        (EventKind::PassLimits, Happened::PassLimits { moves: event.c, ticks: event.handle }),
     ];
     if event.is(EventKind::LimitSet) && event.a != 0 {
         // Of another heap than the one whose figures are told.
         return None;
     }
     moves.into_iter().find(|(kind, _)| event.is(*kind)).map(|(_, what)| what)
+}
+
+fn pass_goal(event: &Event) -> Happened {
+    let background = event.c & GoalKind::BACKGROUND != 0;
+    Happened::PassGoal { number: event.b, kind: event.c as u8, background }
 }
 
 /// Folds events into a history.

@@ -86,7 +86,8 @@ pub struct Happening {
     pub what: Happened,
     /// Stream of the block, or that waits.
     pub stream: u32,
-    /// Bytes of the block, the mapping, the limit or the blocks that work uses; 0 for a wait.
+    /// Bytes of the block, the mapping, the limit, what a pass may move or the blocks that work
+    /// uses; 0 for a wait.
     pub bytes: u64,
     /// The block, by its number in the trace, where it is about one that is there.
     pub block: Option<u32>,
@@ -143,6 +144,22 @@ pub enum Happened {
     WorkWaitsFor(u32),
     /// What holds a block in place has changed, as in [`Origin::hold`].
     Hold(u8),
+    /// What the pass of moves that begins next is to reach.
+    PassGoal {
+        /// Bytes, or parts of a million for a fragmentation.
+        number: u64,
+        /// The number of a [`GoalKind`](terrane_core::event::GoalKind).
+        kind: u8,
+        /// Beside other work.
+        background: bool,
+    },
+    /// What that pass may spend.
+    PassLimits {
+        /// Blocks.
+        moves: u64,
+        /// Nanoseconds.
+        ticks: u64,
+    },
 }
 
 impl Happened {

@@ -212,7 +212,9 @@ impl Inner {
                 return Err(Error::MovesStopped);
             }
             state.clock.read(&*self.device);
-            state.new_pass()
+            let id = state.new_pass();
+            state.tell_asked(id, goal, &limits);
+            id
         };
         Ok(Pass {
             id,

@@ -50,6 +50,7 @@ pub fn take_happenings(
     let mut work = WorkBook::default();
     // Blocks and bytes that the pass under way did not move, by the number of the reason.
     let mut refusals = BTreeMap::new();
+    let mut asked = String::new();
     let mut next = 0;
     for happening in happenings {
         let at = u32::try_from(happening.before_event).unwrap_or(NEVER - 1);
@@ -71,8 +72,12 @@ pub fn take_happenings(
                 sum.1 = sum.1.saturating_add(happening.bytes);
             }
             (What::Hold(code), Some(block)) => holds.changes(block, at, Hold::of_told(code)),
+            (what @ (What::PassGoal { .. } | What::PassLimits { .. }), _) => {
+                note_asked(&mut asked, what, happening.bytes);
+            }
             (What::PassEnd(moved), _) => {
-                found.passes.push(pass_note(at, moved, happening.bytes, &mut refusals));
+                let note = pass_note(at, moved, happening.bytes, &mut refusals);
+                found.passes.push(PassNote { asked: std::mem::take(&mut asked), ..note });
             }
             (What::MappingStale, _) => {
                 standing.insert(happening.address, found.stale.len());
@@ -111,7 +116,39 @@ fn pass_note(at: u32, moved: u32, bytes: u64, refusals: &mut BTreeMap<u8, (u64, 
     });
     let moved = crate::text::counted(u64::from(moved), "block", "blocks");
     let text = format!("{moved}, {} moved", crate::units::bytes(bytes));
-    PassNote { at, refused: refused.collect(), text }
+    PassNote { at, asked: String::new(), refused: refused.collect(), text }
+}
+
+/// Takes in what a pass is to reach, or what it may spend.
+fn note_asked(asked: &mut String, what: What, bytes: u64) {
+    use crate::units;
+    match what {
+        What::PassGoal { number, kind, background } => {
+            let goal = match kind {
+                1 => format!("room for {}", units::bytes(number)),
+                2 if number == u64::MAX => "give segments back".to_owned(),
+                2 => format!("give {} back", units::bytes(number)),
+                3 => format!("fragmentation of at most {:.1} %", number as f64 / 1e4),
+                _ => "a goal of another version".to_owned(),
+            };
+            let mode = if background { "in the background" } else { "full speed" };
+            *asked = format!("goal: {goal}; {mode}");
+        }
+        What::PassLimits { moves, ticks } => {
+            let told = |limit: u64, text: String| (limit < u64::MAX / 2).then_some(text);
+            let limits = [
+                told(bytes, units::bytes(bytes)),
+                told(moves, crate::text::counted(moves, "block", "blocks")),
+                told(ticks, format!("{:.0} ms", ticks as f64 / 1e6)),
+            ];
+            let limits: Vec<String> = limits.into_iter().flatten().collect();
+            *asked += &match limits.is_empty() {
+                true => "; no limits".to_owned(),
+                false => format!("; at most {}", limits.join(", ")),
+            };
+        }
+        _ => {}
+    }
 }
 
 /// Makes events be about the rows that blocks have by now.

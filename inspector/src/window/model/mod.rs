@@ -12,7 +12,6 @@ mod moves;
 mod places;
 mod plan;
 mod series;
-mod watch;
 mod work;
 
 use from_dump::from_dump;
@@ -26,7 +25,6 @@ pub use moves::{PassNote, Refusal, Shift, largest_hole_after, means};
 pub use places::{Places, short as short_site};
 pub use plan::{Aim, Planned, plan_for};
 pub use series::{Column, Series};
-pub use watch::Watch;
 pub use work::{PendingRow, WorkRow};
 
 use std::path::PathBuf;

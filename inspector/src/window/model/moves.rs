@@ -38,6 +38,8 @@ pub struct Refusal {
 pub struct PassNote {
     /// Events before its end.
     pub at: u32,
+    /// What it was to reach and might spend, in words; empty where that is not told.
+    pub asked: String,
     /// What did not move.
     pub refused: Vec<Refusal>,
     /// In a sentence.

@@ -28,6 +28,7 @@ pub struct Places {
 
 impl Places {
     /// Sites alone, without call stacks.
+    #[cfg(test)]
     pub fn of_sites(sites: Vec<String>) -> Self {
         Self { sites, ..Self::default() }
     }

@@ -5,11 +5,10 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use egui_kittest::kittest::Queryable as _;
-use terrane_core::compact::{Goal, Limits};
 use terrane_core::device::StreamSpec;
 use terrane_core::device::sim::Sim;
 use terrane_core::{Allocator, Request};
-use terrane_trace::live::{Command, folder};
+use terrane_trace::live::{Aim, Command, Compact, folder};
 
 use super::*;
 use crate::window::attach::Target;
@@ -43,8 +42,8 @@ fn target() {
     let stream = device.create_stream(StreamSpec::default()).unwrap();
     let of_control = alloc.clone();
     let act = move |command| {
-        if command == Command::Compact {
-            of_control.compact(Goal::Fragmentation { below: 0.0 }, Limits::NONE).unwrap();
+        if let Command::Compact(asked) = command {
+            asked.run(&of_control).unwrap();
         }
     };
     let tap = terrane::tap(&alloc).socket().tcp("127.0.0.1:0".parse().unwrap(), TOKEN).unwrap();
@@ -168,9 +167,15 @@ fn a_program_that_is_killed_and_started_again_is_followed_and_neither_harms_the_
     assert!(recording.is_live && recording.facts.is_some(), "the diagnosis has its facts");
     assert!(moment.live_blocks >= 300 && moment.reserved >= moment.live, "{moment:?}");
     assert!(!recording.limits.is_empty(), "the device's figures came");
-    // The button asks the program, which has given the token, and the moves are seen.
+    // The button asks the program, which has given the token, for what the person wants within
+    // limits, and the moves are seen.
+    let asked = Compact { aim: Aim::Fragmentation(0), time_max_ms: 1_500, ..Compact::default() };
+    harness.state_mut().document().unwrap().panels.compaction.asked = asked;
     harness.get_all_by_label("Compact now").next().unwrap().click();
     until(&mut harness, "blocks move", |it| !it.documents[0].recording.moves.is_empty());
+    until(&mut harness, "the pass ends", |it| !it.documents[0].recording.passes.is_empty());
+    let told = &harness.state().documents[0].recording.passes[0].asked;
+    assert!(told.contains("at most 0.0 %; full speed; at most 1500 ms"), "{told}");
     // Killed: what it told stays, and the window says so.
     program.child.kill().unwrap();
     until(&mut harness, "its end is noticed", |it| it.runs.is_empty());

@@ -4,6 +4,7 @@ use egui_kittest::kittest::Queryable as _;
 
 use super::*;
 use crate::window::commands::Command;
+use crate::window::run::Work;
 
 #[test]
 fn an_empty_window_says_what_to_do() {
@@ -112,24 +113,75 @@ fn small_windows_and_large_text_lose_nothing() {
 }
 
 #[test]
-fn compaction_in_a_run_is_seen_as_moves_with_what_was_refused() {
-    use crate::source::{BUILT_IN, Watched, Watching, Wish, built_in, watch};
-    use crate::window::model::{Moment, Watch};
-    let mut seen = Watch::new("demo");
-    let mut looks = 0;
-    let how = Watching { device: "sim:slabs", looks: 60, compacts: true };
-    let outcome = watch(&built_in().unwrap(), BUILT_IN, &how, &mut |look: Watched| {
-        seen.look(&look);
-        looks += 1;
-        Wish { go_on: looks < 45, compact: look.pass.is_none() && looks % 8 == 0 }
-    });
-    outcome.unwrap();
-    let recording = seen.recording();
-    assert!(!recording.passes.is_empty());
-    assert!(!recording.moves.is_empty(), "{:?}", recording.passes);
+fn compaction_in_a_run_is_seen_as_moves_with_goal_and_limits() {
+    use crate::window::model::Moment;
+    use terrane_core::event::MoveKind;
+    use terrane_trace::live::{Aim, Compact};
+    let mut harness = harness(Inspector::new(Settings::default(), None), true, false);
+    harness.run_steps(2);
+    let ctx = harness.ctx.clone();
+    let work = Work::Demo { device: "sim:slabs", compacts: false };
+    harness.state_mut().start_run(&ctx, work);
+    let is_there = |it: &mut Inspector| {
+        it.document().is_some_and(|document| document.recording.events.len() > 500)
+    };
+    assert!(comes_to(&mut harness, is_there), "the run is not followed");
+    // Asked for with limits of the person's own, which the pass keeps and tells.
+    harness.state_mut().show_only(Some(View::Compaction));
+    let asked = Compact { aim: Aim::Fragmentation(0), moves_max: 3, ..Compact::default() };
+    harness.state_mut().document().unwrap().panels.compaction.asked = asked;
+    harness.run_steps(3);
+    for name in ["goal of compact now", "bytes moved at most", "milliseconds at most"] {
+        assert!(harness.query_all_by_label(name).count() > 0, "{name} is no field");
+    }
+    let is_told = |it: &mut Inspector| {
+        let passes = &it.document().unwrap().recording.passes;
+        let told = "goal: fragmentation of at most 0.0 %; full speed; at most 3 blocks, 2000 ms";
+        passes.iter().any(|pass| pass.asked == told)
+    };
+    let begin = std::time::Instant::now();
+    while !is_told(harness.state_mut()) {
+        assert!(begin.elapsed().as_secs() < 60, "no pass told its limits");
+        harness.get_all_by_label("Compact now").last().unwrap().click();
+        harness.run_steps(10);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let moved = |it: &mut Inspector| !it.document().unwrap().recording.moves.is_empty();
+    assert!(comes_to(&mut harness, moved), "nothing moved");
+    harness.state_mut().runs[0].stop();
+    assert!(comes_to(&mut harness, |it| it.runs.is_empty()), "it does not stop");
+    let recording = Arc::clone(&harness.state_mut().document().unwrap().recording);
     let ranges = recording.move_ranges();
     let before = Moment::of(&recording, ranges[0].start);
     assert!(!recording.shifts(&before, &ranges[0]).is_empty());
+    assert!(recording.moves.iter().all(|one| one.by != MoveKind::Untold));
+    harness.run_steps(3);
+    let told = "at most 3 blocks, 2000 ms";
+    assert!(harness.query_all_by_label_contains(told).count() > 0, "the pass does not show them");
+}
+
+#[test]
+fn a_run_inside_the_window_tells_all_that_a_program_tells_which_is_looked_on_at() {
+    use crate::window::model::Hold;
+    let mut harness = harness(Inspector::new(Settings::default(), None), true, false);
+    harness.run_steps(2);
+    let ctx = harness.ctx.clone();
+    harness.state_mut().start_run(&ctx, Work::Demo { device: "sim", compacts: false });
+    let is_full = |it: &mut Inspector| {
+        let Some(document) = it.document() else { return false };
+        let recording = &document.recording;
+        recording.events.len() > 5_000 && !recording.stale.is_empty()
+    };
+    assert!(comes_to(&mut harness, is_full), "no page was seen to be taken");
+    harness.state_mut().runs[0].stop();
+    assert!(comes_to(&mut harness, |it| it.runs.is_empty()), "it does not stop");
+    let document = harness.state_mut().document().unwrap();
+    let recording = Arc::clone(&document.recording);
+    assert!(recording.facts.is_some() && recording.is_live, "the diagnosis has its facts");
+    assert!(recording.notes.iter().all(|note| !note.contains("lost")), "{:?}", recording.notes);
+    assert!(recording.blocks.iter().all(|block| block.hold != Hold::Unknown));
+    assert!(recording.segments.iter().any(|segment| segment.object.is_some()), "pages");
+    assert!(!recording.limits.is_empty() && !recording.kinds.is_empty());
 }
 
 #[test]

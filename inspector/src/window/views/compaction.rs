@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use egui::{Color32, Stroke, StrokeKind, Ui};
 use terrane_core::event::MoveKind;
+use terrane_trace::live::Compact;
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
@@ -42,6 +43,8 @@ pub struct CompactionPanel {
     /// Moves done; the fraction is the one under way.
     done: f32,
     playing: bool,
+    /// What "compact now" asks for.
+    pub asked: Compact,
     /// The share of a pass's moves that are shown done at first, for pictures that do not play.
     pub shown_done: f32,
     /// Moves per second.
@@ -207,15 +210,14 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
         if panel.plans(passes) != before {
             panel.rewind();
         }
-        if stage.document.recording.is_live {
-            let tip = "move the live blocks of the run together at once";
-            if ui.button("Compact now").on_hover_text(tip).clicked() {
-                stage.commands.push(Command::CompactNow);
-                stage.document.panels.compaction.planning = None;
-                stage.document.panels.compaction.pass = None;
-            }
-        }
     });
+    if stage.document.recording.is_live
+        && super::asking::show(ui, &mut stage.document.panels.compaction.asked)
+    {
+        stage.commands.push(Command::CompactNow);
+        stage.document.panels.compaction.planning = None;
+        stage.document.panels.compaction.pass = None;
+    }
     stage.document.panels.compaction.plans(passes)
 }
 
@@ -280,6 +282,7 @@ fn recorded(
         let note = recording.passes.iter().find(|note| note.at >= ranges[number].end);
         if let Some(note) = note {
             ui.weak(&note.text);
+            ui.weak(&note.asked);
         }
     });
     let of = Of::Recorded(std::ptr::from_ref(recording), number);

@@ -1,6 +1,7 @@
 //! The views, one file each: they read the document, draw it and say what was done to it.
 
 mod address_time;
+mod asking;
 mod budget;
 mod canvas;
 mod charts;
