@@ -186,6 +186,11 @@ impl Stage {
         self.over.load(Ordering::Relaxed)
     }
 
+    /// Whether the device fails now and then in this round.
+    pub const fn is_faulty(&self) -> bool {
+        self.faulty
+    }
+
     pub fn find(&self, finding: impl Into<String>) {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).push(finding.into());
     }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terrane_core::device::{Device, DeviceError, Region, StreamId, Ticket};
+use terrane_core::device::{Device, DeviceError, Region, StreamId, SyncPoint, Ticket};
 use terrane_core::{Error, Handle, MemoryKind, Request, Slice, Wait};
 use terrane_tests::Random;
 
@@ -15,6 +15,8 @@ use crate::epoch::Stage;
 const HELD: usize = 24;
 /// Comparisons under way at most.
 const TICKETS: usize = 24;
+/// Waits of a second until work that is not done counts as stuck.
+const WAITS: u32 = 120;
 
 /// A live block, and the pattern that it holds if that is known.
 #[derive(Clone, Copy)]
@@ -57,23 +59,35 @@ impl Stage {
         Some(ticket)
     }
 
+    /// Waits until a point is reached. Waits are counted, not timed: of a process that was stopped
+    /// for a while, no more than one runs out. A point that is not reached in all of them is a
+    /// finding.
+    fn reached(&self, what: &str, point: SyncPoint) -> bool {
+        for _ in 0..WAITS {
+            loop {
+                match self.alloc.wait(point, Duration::from_secs(1)) {
+                    Ok(()) => return true,
+                    Err(Error::TimedOut { .. }) => break,
+                    // Waiting may be what fails.
+                    Err(Error::Device(DeviceError::Driver { .. })) if self.is_faulty() => {}
+                    Err(error) => {
+                        self.find(format!("a wait for {what}: {error}"));
+                        return false;
+                    }
+                }
+            }
+        }
+        self.find(format!("{what} was not done within {WAITS} waits of a second"));
+        false
+    }
+
     /// Waits for a comparison.
     pub fn take(&self, ticket: Ticket) {
         let Some(compute) = self.device.compute() else { return };
-        let end = std::time::Instant::now() + Duration::from_secs(60);
-        let report = loop {
-            // Waiting may be what fails.
-            let waited = self.alloc.wait(ticket.point, Duration::from_secs(1));
-            if let Err(error) = waited
-                && std::time::Instant::now() < end
-            {
-                if !matches!(error, Error::TimedOut { .. } | Error::Device(_)) {
-                    self.find(format!("a wait: {error}"));
-                }
-                continue;
-            }
-            break compute.take_report(ticket);
-        };
+        if !self.reached("a comparison", ticket.point) {
+            return;
+        }
+        let report = compute.take_report(ticket);
         match report.as_deref() {
             Ok([0]) => {
                 self.verified.fetch_add(1, Ordering::Relaxed);
@@ -201,9 +215,8 @@ impl Stage {
         let slice = Slice::read(buffer.handle()).part(0, part as u64);
         let Some(ticket) = self.expect("a read", self.alloc.read(own, slice)) else { return };
         drop(buffer);
-        // A wait that fails is made once more: a result that is not taken stays with the device.
-        let waited = (0..3).any(|_| self.alloc.wait(ticket.point, Duration::from_secs(60)).is_ok());
-        if !waited {
+        // A result that is not taken stays with the device.
+        if !self.reached("a read", ticket.point) {
             return;
         }
         match self.alloc.take_read(ticket) {
