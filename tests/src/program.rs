@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
 use terrane::core::device::DeviceInfo;
 use terrane::core::device::sim::Sim;
+use terrane::vulkan::VulkanDevice;
 use terrane::{Choice, Opened};
 
 use crate::expected::{self, Expected};
@@ -114,9 +116,18 @@ fn source(choice: &Choice) -> Result<Source, String> {
 
 /// One device for all clauses, with the way to keep it busy that it has.
 pub fn shared(opened: &Opened) -> Source {
-    match opened.vulkan.as_ref().and_then(gate::keeper) {
-        Some(keeper) => Source::kept(opened.device.clone(), keeper),
+    match &opened.vulkan {
+        Some(device) => shared_vulkan(device),
         None => Source::shared(opened.device.clone()),
+    }
+}
+
+/// The same for a Vulkan device, however it was opened.
+pub fn shared_vulkan(device: &VulkanDevice) -> Source {
+    let shared = Arc::new(device.clone());
+    match gate::keeper(device) {
+        Some(keeper) => Source::kept(shared, keeper),
+        None => Source::shared(shared),
     }
 }
 

@@ -7,9 +7,16 @@ use terrane_tests::{Ending, Plan, Source, clauses, run};
 
 /// Runs all clauses and tells which failed.
 fn all(name: &str, plan: &Plan) {
+    all_heard(name, plan, &Vec::new);
+}
+
+/// The same, with what somebody who looks on has said so far: a clause in which he speaks has
+/// failed.
+fn all_heard(name: &str, plan: &Plan, heard: &dyn Fn() -> Vec<String>) {
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     for clause in clauses::all() {
         let started = std::time::Instant::now();
+        let before = heard().len();
         match run(clause, plan).ending {
             Ending::Passed => passed += 1,
             Ending::Skipped(why) => {
@@ -17,6 +24,9 @@ fn all(name: &str, plan: &Plan) {
                 println!("{name}: {} skipped: {why}", clause.id);
             }
             Ending::Failed(text) => failed.push(format!("{}: {text}", clause.id)),
+        }
+        for message in &heard()[before..] {
+            failed.push(format!("{}: {message}", clause.id));
         }
         if started.elapsed().as_millis() > 500 {
             println!("{name}: {} took {:?}", clause.id, started.elapsed());
@@ -82,6 +92,56 @@ fn every_clause_holds_on_vulkan() {
         Err(error) => {
             println!("skipped: {error}");
             assert!(std::env::var_os("TERRANE_REQUIRE_VULKAN").is_none(), "{error}");
+        }
+    }
+}
+
+/// The same under Khronos' validation layer with synchronization validation, which has nothing to
+/// say: neither while a clause runs, nor when the device is closed.
+#[cfg(feature = "program")]
+#[test]
+fn every_clause_holds_on_vulkan_and_the_validation_layer_is_silent() {
+    let Some(device) = validated() else { return };
+    let heard = device.validation_watch();
+    let plan = Plan::new(terrane_tests::program::shared_vulkan(&device));
+    all_heard("vulkan, validated", &plan, &heard);
+    all_heard("vulkan, paged, validated", &Plan { paging: Some(true), ..plan }, &heard);
+    let before = heard().len();
+    drop(device);
+    assert_eq!(heard()[before..], [""; 0], "when the device was closed");
+}
+
+/// That the layer hears what is wrong is a test of the Vulkan backend.
+#[test]
+fn a_clause_in_which_somebody_who_looks_on_speaks_has_failed() {
+    let spoken = std::sync::Mutex::new(Vec::new());
+    let heard = || {
+        let mut spoken = spoken.lock().unwrap();
+        // It is asked before and after each clause: this is in the second.
+        let text = if spoken.len() == 3 { "a hazard" } else { "" };
+        spoken.push(text.to_owned());
+        spoken.iter().filter(|text| !text.is_empty()).cloned().collect()
+    };
+    let plan = Plan::new(Source::Model(Sim::slabs));
+    let run = std::panic::AssertUnwindSafe(|| all_heard("sim:slabs", &plan, &heard));
+    let text = std::panic::catch_unwind(run).unwrap_err().downcast::<String>().unwrap();
+    let second = clauses::all().nth(1).unwrap().id;
+    assert_eq!(*text, format!("on sim:slabs:\n{second}: a hazard"));
+}
+
+/// The device named by TERRANE_VULKAN, or the best, under the validation layer. Without the two,
+/// `None`, in words; TERRANE_REQUIRE_VULKAN=1 makes that a failure.
+#[cfg(feature = "program")]
+fn validated() -> Option<terrane::vulkan::VulkanDevice> {
+    use terrane::vulkan::{OpenOptions, Selector};
+    let name = std::env::var("TERRANE_VULKAN").unwrap_or_default();
+    let options = OpenOptions { validation: true, ..OpenOptions::default() };
+    match terrane::vulkan::open(&Selector::parse(&name), &options) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            println!("skipped: {error}");
+            assert!(std::env::var_os("TERRANE_REQUIRE_VULKAN").is_none(), "{error}");
+            None
         }
     }
 }

@@ -149,6 +149,13 @@ impl VulkanDevice {
         self.shared.driver.instance.messages.all()
     }
 
+    /// As [`validation_messages`](Self::validation_messages), for when the device may be gone: at
+    /// its end the layer names what was not destroyed.
+    pub fn validation_watch(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let messages = Arc::clone(&self.shared.driver.instance.messages);
+        move || messages.all()
+    }
+
     /// Has memory for staging, readback and images counted by `budget` from now on; what is held
     /// already is charged at once.
     ///
