@@ -25,6 +25,9 @@ const SLICE: Duration = Duration::from_millis(1);
 /// How often blocks are moved for one request.
 const COMPACTIONS: u32 = 4;
 
+/// How often the ends of other threads' passes are waited for.
+const PASSES: u32 = 4;
+
 /// What the device or the budget said when asked for new memory.
 type Refusal = Error;
 
@@ -32,8 +35,10 @@ impl Inner {
     /// Serves a request that found no hole at once.
     pub(super) fn climb(self: &Arc<Self>, asked: &Asked<'_>) -> Result<Allocation, Error> {
         let mut patience = self.patience(asked);
-        let (mut compactions, mut hooked) = (0, false);
+        let (mut compactions, mut passes, mut hooked) = (0, 0, false);
         loop {
+            // Passes that had ended before the search, and later this request's own too.
+            let mut ended = self.lock().moves.brief_ended;
             let refusal = match self.climb_once(asked) {
                 Ok(allocation) => return Ok(self.note_retry(allocation)),
                 Err(refusal) if !is_shortage(refusal) => return Err(refusal),
@@ -48,10 +53,16 @@ impl Inner {
             // What moves made room for may be found to lie badly once they are done.
             if compactions < COMPACTIONS {
                 compactions += 1;
-                if self.compact_for(asked)? {
+                if self.compact_for(asked, &mut ended)? {
                     continue;
                 }
                 compactions = COMPACTIONS;
+            }
+            if passes < PASSES && self.await_passes(asked, ended) {
+                passes += 1;
+                // What the passes held may have been all that was missing for this one.
+                compactions -= 1;
+                continue;
             }
             if !hooked && self.ask_hooks(asked)? {
                 hooked = true;

@@ -55,6 +55,13 @@ impl Patience {
         Ok(Some(false))
     }
 
+    /// Takes off what has passed, at least so much; tells whether anything is left. For waits that
+    /// the device has no part in.
+    pub fn is_left(&mut self, device: &dyn Device, least: Duration) -> bool {
+        self.pass(device, u64::try_from(least.as_nanos()).unwrap_or(u64::MAX));
+        self.left_ns > 0
+    }
+
     /// Takes in that the device says that one of `points` is reached.
     fn reached(&mut self, device: &dyn Device, points: &[SyncPoint]) -> Result<bool, DeviceError> {
         if self.points != points {

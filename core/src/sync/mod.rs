@@ -10,10 +10,14 @@ mod lock;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(loom)]
+use loom::thread;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::thread;
 
 pub use lock::{Guard, Leave, Lock};
 
@@ -21,6 +25,14 @@ pub use lock::{Guard, Leave, Lock};
 use barrier::{heavy, light, prepare};
 #[cfg(loom)]
 use model::{heavy, light, prepare};
+
+/// The name of a thread.
+pub(crate) type Thread = thread::ThreadId;
+
+/// The thread that asks.
+pub(crate) fn this_thread() -> Thread {
+    thread::current().id()
+}
 
 /// The barriers of a model, in which both cost the same.
 #[cfg(loom)]

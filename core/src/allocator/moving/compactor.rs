@@ -95,7 +95,7 @@ impl Allocator {
     /// graph is being captured.
     pub fn begin_pass(&self, goal: Goal, limits: Limits) -> Result<Compactor, Error> {
         let pools = self.inner.lock().movable_pools(|_| true);
-        let pass = self.inner.begin(goal, limits, pools)?;
+        let pass = self.inner.begin(goal, limits, pools, false)?;
         Ok(Compactor { alloc: self.clone(), pass })
     }
 
@@ -107,7 +107,9 @@ impl Allocator {
     /// # Errors
     /// As [`begin_pass`](Self::begin_pass), and the device's.
     pub fn compact(&self, goal: Goal, limits: Limits) -> Result<PassReport, Error> {
-        let mut pass = self.begin_pass(goal, limits)?;
+        let pools = self.inner.lock().movable_pools(|_| true);
+        let pass = self.inner.begin(goal, limits, pools, true)?;
+        let mut pass = Compactor { alloc: self.clone(), pass };
         pass.run(PATIENCE)?;
         if let Goal::Release { bytes } = goal {
             let held = self.inner.lock().counters.reserved.current;
@@ -200,7 +202,13 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Allocator::begin_pass`].
-    fn open_pass(&self, goal: Goal, limits: Limits, targets: Vec<u16>) -> Result<Pass, Error> {
+    fn open_pass(
+        &self,
+        goal: Goal,
+        limits: Limits,
+        targets: Vec<u16>,
+        brief: bool,
+    ) -> Result<Pass, Error> {
         self.refuse_in_capture()?;
         if !self.config.moves {
             return Err(Error::MovesOff);
@@ -212,7 +220,7 @@ impl Inner {
                 return Err(Error::MovesStopped);
             }
             state.clock.read(&*self.device);
-            let id = state.new_pass();
+            let id = state.new_pass(brief);
             state.tell_asked(id, goal, &limits);
             id
         };
@@ -239,23 +247,33 @@ impl Inner {
         })
     }
 
-    /// A pass over one pool whose moves are planned by the caller.
+    /// A pass over one pool whose moves are planned by the caller, who ends it before he returns.
     pub(super) fn new_pass(&self, goal: Goal, pool: u16) -> Result<Pass, Error> {
-        let mut pass = self.open_pass(goal, Limits::NONE, vec![pool])?;
+        let mut pass = self.open_pass(goal, Limits::NONE, vec![pool], true)?;
         pass.targets.clear();
         let event = Event::new(EventKind::PassBegin).a(u64::from(pass.id));
         self.lock().event(event);
         Ok(pass)
     }
 
-    /// Begins a pass over some pools and reserves the first moves.
-    pub(super) fn begin(&self, goal: Goal, limits: Limits, pools: Vec<u16>) -> Result<Pass, Error> {
-        let mut pass = self.open_pass(goal, limits, pools)?;
+    /// Begins a pass over some pools and reserves the first moves. Who begins a brief one ends it
+    /// before he returns.
+    pub(super) fn begin(
+        &self,
+        goal: Goal,
+        limits: Limits,
+        pools: Vec<u16>,
+        brief: bool,
+    ) -> Result<Pass, Error> {
+        let mut pass = self.open_pass(goal, limits, pools, brief)?;
         let id = pass.id;
         let start = self.lock().free_in_use(&pass.targets);
         (pass.report.free.0, pass.report.largest_free.0, pass.report.fragmentation.0) = start;
         self.choose(&mut pass);
-        self.plan_next(&mut pass)?;
+        if let Err(error) = self.plan_next(&mut pass) {
+            self.end(&mut pass);
+            return Err(error);
+        }
         let blocks = pass.batch.as_ref().map_or(0, Batch::blocks);
         let bytes = pass.batch.as_ref().map_or(0, Batch::bytes);
         let event = Event::new(EventKind::PassBegin).a(u64::from(id)).b(bytes).c(blocks);
@@ -433,12 +451,13 @@ impl Inner {
             books.ended = true;
         }
         state.forget_pass(pass.id);
+        state.moves.end_brief(pass.id);
         let pools = state.movable_pools(|_| true);
         let end = state.free_in_use(&pools);
         (report.free.1, report.largest_free.1, report.fragmentation.1) = end;
         let event = Event::new(EventKind::PassEnd).a(u64::from(pass.id));
         state.event(event.b(report.bytes).c(report.moves));
-        drop(state);
+        self.unlock_and_tell(state);
         report.commit_ns += self.device.now_ns().saturating_sub(start);
         report.total_ns = self.device.now_ns().saturating_sub(pass.began_ns);
     }

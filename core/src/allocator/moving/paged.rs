@@ -24,13 +24,14 @@ const SLICE: usize = 16;
 
 impl Inner {
     /// Moves blocks of paged spaces so that a request finds pages. Tells whether it would now.
-    pub(super) fn compact_pages(&self, asked: &Asked<'_>) -> Result<bool, Error> {
+    pub(super) fn compact_pages(&self, asked: &Asked<'_>, own: &mut u64) -> Result<bool, Error> {
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
             let number = self.lock().by_key.get(&asked.key(class)).copied();
             let Some(pool) = number.filter(|_| asked.is_paged(class)) else { continue };
             let mut pass = self.new_pass(Goal::Release { bytes: asked.layout.bytes }, pool)?;
             let outcome = self.free_pages_for(&mut pass, asked);
             self.end(&mut pass);
+            *own += 1;
             if outcome? {
                 let last = pass.last.filter(|_| asked.request.wait != Wait::OnStream);
                 if let Some(point) = last {

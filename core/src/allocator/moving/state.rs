@@ -11,6 +11,7 @@ use crate::id::Key;
 use crate::point::{Points, SyncPoint};
 use crate::pool::{Grabbed, Pool, Spot};
 use crate::stats::MoveStats;
+use crate::sync::{Thread, this_thread};
 
 use super::super::free::drop_reached;
 use super::super::state::{Block, State, flag};
@@ -31,6 +32,11 @@ pub(crate) struct Moves {
     /// Passes that have not been ended, and those that have moves under way.
     pub passes: FxHashMap<u32, Books>,
     pub next_pass: u32,
+    /// Passes that end with the call of the library that began them, and the threads that are in
+    /// those calls.
+    pub brief: Vec<(u32, Thread)>,
+    /// How many of those have ended.
+    pub brief_ended: u64,
     /// Moves begun, to choose those that are verified.
     pub begun: u64,
     pub stats: MoveStats,
@@ -88,6 +94,13 @@ impl Moves {
         self.flights[at].push_back(flights);
     }
 
+    /// Notes that a pass has ended.
+    pub fn end_brief(&mut self, pass: u32) {
+        let before = self.brief.len();
+        self.brief.retain(|(id, _)| *id != pass);
+        self.brief_ended += u64::from(self.brief.len() < before);
+    }
+
     /// Submitted moves of a pass that are not settled.
     pub fn under_way(&self, pass: u32) -> u64 {
         self.passes.get(&pass).map_or(0, |books| books.under_way)
@@ -111,8 +124,12 @@ impl Moves {
 }
 
 impl State {
-    pub fn new_pass(&mut self) -> u32 {
+    /// A new pass; a brief one ends with the call of the library that begins it.
+    pub fn new_pass(&mut self, brief: bool) -> u32 {
         self.moves.next_pass = self.moves.next_pass.wrapping_add(1);
+        if brief {
+            self.moves.brief.push((self.moves.next_pass, this_thread()));
+        }
         self.moves.stats.passes += 1;
         self.moves.passes.insert(self.moves.next_pass, Books::default());
         self.moves.next_pass
