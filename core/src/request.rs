@@ -14,6 +14,9 @@ pub enum Wait {
     /// that work using it has to wait for. Waits are put in by whatever uses the block through
     /// Terrane; who launches work by other means puts in [`Allocation::waits`] himself.
     ///
+    /// Where memory is short the caller may wait all the same, for as long as the allocator's own
+    /// moves take to make room, this request's or another thread's.
+    ///
     /// [`Allocation::waits`]: crate::Allocation::waits
     #[default]
     OnStream,

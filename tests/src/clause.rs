@@ -83,6 +83,14 @@ pub enum Need {
     Capture,
     /// A model that can be lost on demand.
     Losable,
+    /// A stream of another API that the suite can wrap and put work into.
+    Wrapped,
+    /// Memory that can be exported.
+    Export,
+    /// A second device of the same sort.
+    Several,
+    /// A process that can be forked, and a device that its child must not use.
+    Fork,
 }
 
 impl Need {
@@ -104,6 +112,10 @@ impl Need {
             Self::CountedHeap => "what the device gives out is not bounded by its heap",
             Self::Capture => "the suite can not capture streams here",
             Self::Losable => "the device can not be lost on demand",
+            Self::Wrapped => "the suite has no stream of another API here",
+            Self::Export => "the device does not export memory",
+            Self::Several => "the suite has one device of this sort",
+            Self::Fork => "the device belongs to no process, or the system does not fork",
         }
     }
 }

@@ -200,7 +200,10 @@ impl Rig {
             Need::Busy => !matches!(self.way, Way::None),
             Need::CountedHeap => self.counted_heap,
             Need::Capture => caps.capture && self.sim.is_some(),
-            Need::Losable => self.sim.is_some(),
+            Need::Losable | Need::Wrapped => self.sim.is_some(),
+            Need::Export => caps.export,
+            Need::Several => !matches!(self.plan.source, Source::Shared(..)),
+            Need::Fork => cfg!(unix) && self.sim.is_none(),
         }
     }
 
@@ -275,6 +278,35 @@ impl Rig {
             *stream = self.stream()?;
         }
         Ok(streams)
+    }
+
+    /// A wrapped stream of another API, retired at the end: [`busy`](Self::busy) puts work into it
+    /// that Terrane does not submit.
+    ///
+    /// # Errors
+    /// Skips where the suite has none.
+    pub fn wrapped_stream(&self) -> Result<StreamId, Stop> {
+        let sim = self.sim.as_ref().ok_or_else(|| lacking(Need::Wrapped))?;
+        let stream = sim.create_foreign_stream();
+        self.device.adopt_stream();
+        self.made().streams.push(stream);
+        Ok(stream)
+    }
+
+    /// A second device of the same sort, with the same flaw.
+    ///
+    /// # Errors
+    /// Skips where the suite has one only.
+    pub fn another(&self) -> Result<Arc<dyn Device>, Stop> {
+        if self.plan.flaw == Flaw::DevicesShared {
+            return Ok(self.shared());
+        }
+        let device = match &self.plan.source {
+            Source::Model(model) => model().bytes(true).open().shared(),
+            Source::Host => Host::new().workers(2).open()?,
+            Source::Shared(..) => return Err(lacking(Need::Several)),
+        };
+        Ok(Probe::new(device, self.plan.flaw))
     }
 
     /// Device memory of at least `bytes`, given back at the end.

@@ -51,6 +51,22 @@ fn every_clause_holds_on_the_model_without_paging() {
     all("sim:slabs", &Plan::new(Source::Model(Sim::slabs)));
 }
 
+/// Pages are stolen from under work that is not done, and the last mappings go behind it: seeds at
+/// which, on slow work, no gap fitted the pages that were left, or the space stayed.
+#[test]
+fn pages_are_stolen_while_work_is_slow() {
+    use terrane_core::device::sim::Completion::After;
+    let clause = clauses::find("steal.contents").unwrap();
+    let quick: fn() -> Sim = || Sim::vulkan().completion(After(10_000));
+    let slow: fn() -> Sim = || Sim::vulkan().completion(After(100_000_000));
+    for (model, seeds) in [(quick, 20..28), (slow, 4..7)] {
+        for seed in seeds {
+            let plan = Plan { seed, ..Plan::new(Source::Model(model)) };
+            assert_eq!(run(clause, &plan).ending, Ending::Passed, "seed {seed}");
+        }
+    }
+}
+
 /// Sync values, generations of handles and numbers of events, all just below their ends. Sync
 /// values are kept below it: a stream that submits a thousand times a second lasts 584 million
 /// years.

@@ -128,7 +128,34 @@ impl Pages {
     ) -> Result<Plan, PagesError> {
         let site =
             self.site(zone, request).ok_or(PagesError::NoAddresses { bytes: request.bytes })?;
-        self.fill(zone, request, &site, now, room, behind_waits)
+        let refused = match self.fill(zone, request, &site, now, room, behind_waits) {
+            Err(error @ PagesError::NoRoom { .. }) => error,
+            outcome => return outcome,
+        };
+        // Between pages a gap may be shorter than every page that is left. In front of a long hole
+        // the last page may be longer than what it is to fill.
+        let served = self
+            .roomy_sites(zone, request)
+            .into_iter()
+            .flatten()
+            .find_map(|site| self.fill(zone, request, &site, now, room, behind_waits).ok());
+        served.ok_or(refused)
+    }
+
+    /// Places with nothing mapped in them, and with space behind: at the start of the longest
+    /// hole, and beyond all that was ever used.
+    fn roomy_sites(&self, zone: Zone, request: &Request) -> [Option<Site>; 2] {
+        let holes = &self.ranges.span(zone).holes;
+        let longest = holes.iter().next_back().map(|&(bytes, start, hole)| {
+            let mut search = Search::new(self, zone, request);
+            search.extent.parts.push((start, start + bytes, true));
+            search.extent.hint = hole;
+            search.try_extent();
+            search.best.map(|(_, site)| site)
+        });
+        let mut search = Search::new(self, zone, request);
+        search.beyond();
+        [longest.flatten(), search.best.map(|(_, site)| site)]
     }
 
     /// A place for `request` right after a live block, for growing it: free ranges, and holes to

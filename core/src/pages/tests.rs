@@ -279,3 +279,43 @@ fn misuse_is_refused_by_a_typed_error() {
     assert!(matches!(gone, Err(PagesError::Unknown(_))), "{gone:?}");
     assert!(Pages::new(Align::new(2 * MIB).unwrap(), MIB, Policy::default()).is_err());
 }
+
+/// With nothing live, whatever the free pages and the room come to can be had, however the gaps
+/// between them lie: no page has to be as long as one of them.
+#[test]
+fn with_nothing_live_no_request_for_what_is_there_is_refused() {
+    const LIMIT: u64 = 18 * MIB;
+    let policy = Policy { small_page: 8 * MIB, large: 1 << 39, ..Policy::default() };
+    let mut shortages = 0;
+    for seed in 1..=60_u64 {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut below = |n: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % n
+        };
+        let mut rig = Rig::new(policy);
+        let mut live: Vec<BlockId> = Vec::new();
+        for step in 1..200_u64 {
+            let bytes = MIB + below(15 * MIB);
+            let stream = below(3) as u32;
+            let left = LIMIT - rig.pages.usage().reserved;
+            let room = rig.pages.room(bytes, left);
+            match rig.alloc(&request(bytes, stream), room) {
+                Ok((block, _)) => live.push(block),
+                Err(error) if live.is_empty() => {
+                    panic!("seed {seed}, step {step}: {bytes} bytes: {error:?}")
+                }
+                Err(_) => {
+                    shortages += 1;
+                    let block = live.swap_remove(below(live.len() as u64) as usize);
+                    rig.free(block, &Points::one(point(stream, step)));
+                    rig.pages.settle(point(stream, step / 2));
+                    for stale in rig.pages.drop_settled(usize::MAX) {
+                        rig.pages.unmapped(&stale).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    assert!(shortages > 1000, "memory was short {shortages} times only");
+}

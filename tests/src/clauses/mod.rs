@@ -7,6 +7,8 @@ mod checks;
 mod compute;
 mod ending;
 mod errors;
+mod fork;
+mod graphs;
 mod host;
 pub(crate) mod kernels;
 mod loss;
@@ -15,10 +17,12 @@ mod moves;
 mod paging;
 mod pausing;
 mod reuse;
+mod sharing;
 mod stealing;
 mod streams;
 mod views;
 mod work;
+mod wrapped;
 
 use crate::clause::{Blame, Clause, Level, Need, Outcome};
 use crate::rig::Rig;
@@ -35,6 +39,9 @@ const AREAS: &[&[Clause]] = &[
     paging::CLAUSES,
     views::CLAUSES,
     loss::CLAUSES,
+    fork::CLAUSES,
+    wrapped::CLAUSES,
+    sharing::CLAUSES,
     blocks::CLAUSES,
     reuse::CLAUSES,
     stealing::CLAUSES,
@@ -42,6 +49,7 @@ const AREAS: &[&[Clause]] = &[
     books::CLAUSES,
     moves::CLAUSES,
     pausing::CLAUSES,
+    graphs::CLAUSES,
     checks::CLAUSES,
     ending::CLAUSES,
 ];

@@ -123,7 +123,7 @@ impl Device for Probe {
     }
 
     fn is_foreign(&self, stream: StreamId) -> bool {
-        self.inner.is_foreign(stream)
+        self.inner.is_foreign(stream) && !self.has(Flaw::WrappedUnknown)
     }
 
     fn mark(&self, stream: StreamId) -> Result<SyncPoint, DeviceError> {
@@ -294,7 +294,7 @@ impl Device for Probe {
     }
 
     fn is_capturing(&self) -> bool {
-        self.inner.is_capturing()
+        self.inner.is_capturing() && !self.has(Flaw::CaptureUnseen)
     }
 
     fn create_view(&self, place: Place, bytes: u64) -> Result<View, DeviceError> {

@@ -118,6 +118,11 @@ flaws! {
     // A lost device.
     LostUnnoticed,
     LostKeepsThings,
+    ForkUnnoticed,
+    ExportDenied,
+    WrappedUnknown,
+    CaptureUnseen,
+    DevicesShared,
     // The allocator.
     BlockTooSmall,
     AlignIgnored,
@@ -195,6 +200,7 @@ impl Flaw {
                 }
             }
             Self::ComputeDenied => caps.compute = !caps.compute,
+            Self::ExportDenied => caps.export = !caps.export,
             Self::ViewObjectsDenied => caps.views = !caps.views,
             _ => {}
         }

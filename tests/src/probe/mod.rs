@@ -115,6 +115,11 @@ impl Probe {
         *self.lock()
     }
 
+    /// Counts a stream that was not made through this.
+    pub(crate) fn adopt_stream(&self) {
+        self.lock().streams += 1;
+    }
+
     /// What is mapped now.
     pub fn mapping(&self) -> Mapping {
         self.shadow().mapping()
@@ -188,6 +193,9 @@ impl Probe {
                 self.inner.mark(stream)
             }
             Err(DeviceError::UnknownStream) if self.has(Flaw::UnknownStreamAccepted) => {
+                Ok(SyncPoint { stream, value: 0 })
+            }
+            Err(DeviceError::AfterFork) if self.has(Flaw::ForkUnnoticed) => {
                 Ok(SyncPoint { stream, value: 0 })
             }
             answer => answer.map(|point| self.point(point)),

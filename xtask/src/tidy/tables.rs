@@ -73,6 +73,8 @@ pub const UNSAFE_WITHIN: &[&str] = &[
     "tests/src/gate.rs",
     "tests/src/spin.rs",
     "tests/src/clauses/kernels.rs",
+    // A child of which the suite looks that it gets no device: nothing safe forks.
+    "tests/src/clauses/fork.rs",
     // The same for the kernel that compaction is measured beside.
     "tests/src/bin/compaction/kernel.rs",
     // Nothing safe forks.

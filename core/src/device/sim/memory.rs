@@ -30,6 +30,8 @@ struct Space {
     bytes: u64,
     /// The memory object of a plain segment.
     plain: Option<u64>,
+    /// It was given back; the last of its mappings goes behind work.
+    leaving: bool,
     /// The mappings as the calls so far add up.
     declared: Mappings,
     /// The mappings as work finds them now: behind `declared` where paging is stream-ordered.
@@ -163,8 +165,14 @@ impl Memory {
         let memory = self.new_object(caps, class, bytes, true)?;
         let id = self.take_id();
         let whole = Mappings::from([(0, Mapping { bytes, memory, memory_offset: 0 })]);
-        let space =
-            Space { class, bytes, plain: Some(memory), declared: whole.clone(), actual: whole };
+        let space = Space {
+            class,
+            bytes,
+            plain: Some(memory),
+            leaving: false,
+            declared: whole.clone(),
+            actual: whole,
+        };
         self.spaces.insert(id, space);
         let address = self.take_address(caps, bytes);
         Ok(Plain { space: SpaceId(id), bytes, address })
@@ -211,23 +219,33 @@ impl Memory {
         self.space_bytes += bytes;
         let id = self.take_id();
         let (declared, actual) = Default::default();
-        self.spaces.insert(id, Space { class, bytes, plain: None, declared, actual });
+        self.spaces
+            .insert(id, Space { class, bytes, plain: None, leaving: false, declared, actual });
         Ok(Reserved { space: SpaceId(id), address: self.take_address(caps, bytes) })
     }
 
     pub(super) fn unreserve(&mut self, id: SpaceId) -> Result<(), DeviceError> {
         let space = self.paged(id)?;
-        if !space.declared.is_empty() || !space.actual.is_empty() {
+        if !space.declared.is_empty() {
             return Err(INVALID("something is mapped in the space"));
         }
-        let bytes = space.bytes;
-        self.spaces.remove(&id.0);
-        self.space_bytes -= bytes;
+        if space.actual.is_empty() {
+            self.drop_space(id.0);
+        } else if let Some(space) = self.spaces.get_mut(&id.0) {
+            space.leaving = true;
+        }
         Ok(())
     }
 
+    fn drop_space(&mut self, id: u64) {
+        if let Some(space) = self.spaces.remove(&id) {
+            self.space_bytes -= space.bytes;
+        }
+    }
+
     fn paged(&self, id: SpaceId) -> Result<&Space, DeviceError> {
-        let space = self.spaces.get(&id.0).filter(|space| space.plain.is_none());
+        let paged = |space: &&Space| space.plain.is_none() && !space.leaving;
+        let space = self.spaces.get(&id.0).filter(paged);
         space.ok_or(INVALID("the space is no paged segment"))
     }
 
@@ -380,12 +398,17 @@ impl Memory {
                     self.drop_object(old.memory);
                 }
             }
+            let space = self.spaces.get(&op.at.space.0);
+            if space.is_some_and(|space| space.leaving && space.actual.is_empty()) {
+                self.drop_space(op.at.space.0);
+            }
         }
     }
 
     /// Whether the range lies inside a space of the device.
     pub(super) fn contains(&self, place: Place, bytes: u64) -> Result<(), DeviceError> {
-        let space = self.spaces.get(&place.space.0).ok_or(INVALID("no such space"))?;
+        let space = self.spaces.get(&place.space.0).filter(|space| !space.leaving);
+        let space = space.ok_or(INVALID("no such space"))?;
         if inside(place.offset, bytes, space.bytes) {
             Ok(())
         } else {
