@@ -40,6 +40,8 @@ pub fn run(options: &Options) -> Result<()> {
         let mut valgrind = shell::command("valgrind", &["--error-exitcode=9", "--quiet"]);
         // A block that is lost is a leak of ours; what a driver keeps to the end is reachable.
         valgrind.args(["--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        let known = shell::root().join("xtask/src/valgrind.supp");
+        valgrind.arg(format!("--suppressions={}", known.display()));
         valgrind.arg("--show-leak-kinds=definite").arg(&program);
         valgrind
     } else {

@@ -15,7 +15,7 @@ use super::super::patience::Patience;
 use super::super::{Allocator, Inner};
 use super::report::PassReport;
 use super::reserve::Batch;
-use super::survey::Survey;
+use super::survey::{Survey, merge_refusals};
 
 /// Plans made in a row without a move that could be reserved before a pass gives up.
 const IDLE_MAX: u32 = 3;
@@ -495,16 +495,5 @@ impl Pass {
         self.met.1 += self.targets.len() as u32;
         self.targets.clear();
         self.course.clear();
-    }
-}
-
-/// Keeps, for each reason, the most that was refused at once: passes look at a pool repeatedly.
-fn merge_refusals(into: &mut Vec<(Why, crate::compact::Refused)>, survey: &Survey) {
-    for &(why, refused) in &survey.refused {
-        match into.iter_mut().find(|(other, _)| *other == why) {
-            Some((_, most)) if most.blocks < refused.blocks => *most = refused,
-            Some(_) => {}
-            None => into.push((why, refused)),
-        }
     }
 }

@@ -90,3 +90,14 @@ fn count_refused<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<(Why, Refused
     }
     refused
 }
+
+/// Keeps, for each reason, the most that was refused at once: passes look at a pool repeatedly.
+pub(super) fn merge_refusals(into: &mut Vec<(Why, Refused)>, survey: &Survey) {
+    for &(why, refused) in &survey.refused {
+        match into.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, most)) if most.blocks < refused.blocks => *most = refused,
+            Some(_) => {}
+            None => into.push((why, refused)),
+        }
+    }
+}

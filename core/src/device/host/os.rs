@@ -52,8 +52,11 @@ impl Region {
     pub(super) fn reserved(bytes: u64, align: u64) -> Result<Self, DeviceError> {
         let refused = DeviceError::OutOfAddressSpace { bytes };
         let more = bytes.checked_add(align).ok_or(refused)?;
+        // The system says so by ENOMEM, valgrind by EINVAL.
+        let invalid = Errno::INVAL.raw_os_error();
         let mut region = Self::map(more, ProtFlags::empty()).map_err(|error| match error {
             DeviceError::OutOfMemory { .. } => refused,
+            DeviceError::Driver { code, .. } if code == invalid => refused,
             other => other,
         })?;
         let first = region.base.as_ptr().addr() as u64;
