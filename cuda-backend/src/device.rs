@@ -231,6 +231,7 @@ impl Device for CudaDevice {
     }
 
     fn mark(&self, stream: StreamId) -> Result<SyncPoint, DeviceError> {
+        self.inner.usable()?;
         self.inner.streams.get(stream)?.mark()
     }
 

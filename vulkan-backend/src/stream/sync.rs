@@ -16,9 +16,7 @@ use super::submit::Waits;
 impl Streams {
     /// A point that covers all work submitted so far; no driver call.
     pub fn mark(&self, id: StreamId) -> Result<SyncPoint, DeviceError> {
-        if self.driver.is_lost() {
-            return Err(DeviceError::Lost);
-        }
+        self.driver.check()?;
         let lane = self.live(id)?;
         if lane.kind != Kind::HostQueue {
             return Ok(lane.point(lane.last()));

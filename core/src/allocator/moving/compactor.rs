@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compact::{Goal, Leg, Limits, Mode, What, Why, course, plan};
+use crate::compact::{Goal, Leg, Limits, Mode, What, course, plan};
 use crate::device::{Ticket, View};
 use crate::error::Error;
 use crate::event::{Event, EventKind};
