@@ -171,7 +171,7 @@ impl Inspector {
                 }
             }
         }
-        document.settle(0.0, false);
+        document.catch_up();
     }
 
     /// Whether something is on its way that a picture should wait for.
@@ -370,7 +370,7 @@ impl Inspector {
                 ctx.request_repaint();
             }
             let hovered = document.hover;
-            document.settle(now, dragging);
+            document.settle(ctx, now, dragging);
             if document.hover != hovered {
                 // The other views show it too.
                 ctx.request_repaint();

@@ -368,4 +368,69 @@ mod tests {
         assert_eq!(told, [row(0, 60, 90), row(5, 70, 90), row(9, 70, 40)]);
         assert_eq!(told[2].untracked(50), Some(10));
     }
+
+    /// What a window shows that was busy for long while a program told more than is read ahead.
+    #[test]
+    fn a_window_that_falls_behind_says_how_much_it_missed_and_is_right_after_that() {
+        use crate::window::model::Moment;
+        use egui_kittest::kittest::Queryable as _;
+        use terrane_core::device::{Device as _, StreamSpec, sim::Sim};
+        use terrane_core::{Allocator, Request};
+        let device = Sim::slabs().open();
+        let alloc = Allocator::new(device.shared()).unwrap();
+        let stream = device.create_stream(StreamSpec::default()).unwrap();
+        let mut blocks = std::collections::VecDeque::new();
+        let mut work = |pairs: u64| {
+            for number in 0..pairs {
+                let request = Request::new(4096 + number * 7919 % 60_000, stream);
+                blocks.push_back(alloc.alloc(&request).unwrap().handle);
+                if blocks.len() > 40 {
+                    alloc.free(blocks.pop_front().unwrap()).unwrap();
+                }
+            }
+        };
+        work(60);
+        let recorder = terrane_trace::file::Tap::new(&alloc, Meta::default()).socket();
+        let recorder = recorder.start().unwrap();
+        let target = Target::Local(recorder.socket().unwrap().to_owned());
+        let steering =
+            Steering { stop: Arc::default(), compact: Arc::default(), control: Arc::default() };
+        let mut link = Link::open(&target, &steering).unwrap();
+        let mut live = Live::new(target.name(), "running program");
+        while !live.is_new {
+            if let Heard::Message(message) = link.next() {
+                live.take(message).unwrap();
+            }
+        }
+        // Nobody takes anything meanwhile; the program never waits for that.
+        for _ in 0..60 {
+            work(6_000);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (mut ends, begin) = (0, Instant::now());
+        let is_behind = |live: &Live| live.follow.lost() == 0;
+        while is_behind(&live) || ends == 0 || begin.elapsed() < Duration::from_secs(2) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never caught up: {ends} ends");
+            match link.next() {
+                Heard::Message(message) => live.take(message).unwrap(),
+                Heard::End(_) => {
+                    ends += 1;
+                    link = link.again(&target, &steering).expect("the program is still there");
+                }
+                Heard::Nothing | Heard::NotAsked(_) => {}
+            }
+        }
+        let recording = live.recording();
+        let missed: u64 = recording.gaps.iter().map(|gap| gap.lost).sum();
+        assert!(missed > 10_000, "{missed} events missed");
+        let (moment, stats) = (Moment::of(&recording, recording.end()), alloc.stats());
+        assert_eq!(u64::from(moment.live_blocks), stats.total.blocks.current);
+        assert_eq!(moment.reserved, stats.reserved.current);
+        let mut inspector = crate::window::tests::empty();
+        inspector.add(recording);
+        let mut harness = crate::window::tests::harness(inspector, true, false);
+        harness.run_steps(3);
+        assert!(harness.query_all_by_label_contains("events were lost").count() > 0);
+        assert_eq!(recorder.finish().unwrap().dropped, 0, "the program itself dropped some");
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use egui::Context;
 use serde::{Deserialize, Serialize};
 
+use super::job::Job;
 use super::layout::{Axis, Camera, Coloring, Focus, Span};
 use super::model::{Moment, Recording};
 use super::views::Panels;
@@ -53,6 +55,8 @@ impl Sight {
     }
 }
 
+/// The heap of a recording with no more blocks is worked out within a frame.
+const AT_ONCE: usize = 100_000;
 /// Steps kept for Back.
 const STEPS: usize = 200;
 /// Changes within this many seconds are one step.
@@ -86,6 +90,8 @@ pub struct Document {
     pub file_bytes: u64,
     /// What the views keep for themselves.
     pub panels: Panels,
+    /// The heap at the moment that was gone to, while a thread works it out.
+    coming: Option<Job<Arc<Moment>>>,
     history: History,
 }
 
@@ -112,6 +118,7 @@ impl Document {
             hover_next: None,
             playing: false,
             panels: Panels::default(),
+            coming: None,
             history: History::default(),
         }
     }
@@ -123,7 +130,7 @@ impl Document {
         if followed {
             self.sight.at = self.recording.end();
         }
-        self.moment = Arc::new(Moment::of(&self.recording, self.sight.at));
+        self.catch_up();
         self.panels.forget();
         // Steps of a run that goes on by itself are none of the person's.
         self.history.settled = None;
@@ -140,12 +147,33 @@ impl Document {
         self.go(u32::try_from(at.max(0)).unwrap_or(u32::MAX));
     }
 
-    /// Takes in what changed in this frame.
-    pub fn settle(&mut self, now: f64, dragging: bool) {
-        self.hover = self.hover_next.take();
-        if self.moment.at != self.sight.at {
-            self.moment = Arc::new(Moment::of(&self.recording, self.sight.at));
+    /// Works out the heap at the moment that was gone to.
+    pub fn catch_up(&mut self) {
+        self.coming = None;
+        self.moment = Arc::new(Moment::of(&self.recording, self.sight.at));
+    }
+
+    /// Has the heap at the moment that was gone to worked out: at once where that is nothing, else
+    /// by a thread, and the heap before it is shown meanwhile.
+    fn follow(&mut self, ctx: &Context) {
+        if let Some(moment) = self.coming.as_mut().and_then(|coming| coming.poll().cloned()) {
+            (self.moment, self.coming) = (moment, None);
         }
+        let at = self.sight.at;
+        if self.moment.at == at || self.coming.as_ref().is_some_and(Job::is_running) {
+            return;
+        }
+        if self.recording.blocks.len() <= AT_ONCE {
+            return self.catch_up();
+        }
+        let recording = Arc::clone(&self.recording);
+        self.coming = Some(Job::start(ctx, move || Arc::new(Moment::of(&recording, at))));
+    }
+
+    /// Takes in what changed in this frame.
+    pub fn settle(&mut self, ctx: &Context, now: f64, dragging: bool) {
+        self.hover = self.hover_next.take();
+        self.follow(ctx);
         let history = &mut self.history;
         let Some(settled) = history.settled else {
             history.settled = Some(self.sight);
@@ -220,6 +248,6 @@ impl Document {
 
     /// Whether a view waits for a thread.
     pub fn is_busy(&mut self) -> bool {
-        self.panels.is_busy()
+        self.coming.is_some() || self.panels.is_busy()
     }
 }

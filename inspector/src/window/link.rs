@@ -35,7 +35,8 @@ pub(super) struct Link {
 
 /// Events that are read ahead at most (128 MiB): then the program is left to let go of us, and the
 /// full state is taken anew.
-const AHEAD: usize = 2_000_000;
+/// Tests do with fewer.
+const AHEAD: usize = if cfg!(test) { 50_000 } else { 2_000_000 };
 /// Time between two looks at what else is to be done.
 const LOOK: Duration = Duration::from_millis(100);
 

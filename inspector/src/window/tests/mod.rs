@@ -5,6 +5,7 @@ mod attached;
 mod early;
 mod habits;
 mod keys;
+mod motion;
 mod opening;
 mod own;
 mod pictures;
@@ -77,6 +78,11 @@ pub fn settled(harness: &mut Harness<'_, Inspector>) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     panic!("still busy after 12 s");
+}
+
+/// A window with nothing in it.
+pub fn empty() -> Inspector {
+    Inspector::new(Settings::default(), None)
 }
 
 /// One view of a file alone.

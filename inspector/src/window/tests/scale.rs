@@ -173,5 +173,53 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
         let most = if cfg!(debug_assertions) { 1000.0 } else { 8.0 };
         late.extend((part(0.95) > most).then(|| format!("{name}: p95 {:.2} ms", part(0.95))));
     }
+    for view in std::iter::once(None).chain(charts.map(Some)) {
+        inspector.show_only(view);
+        let name = view.map_or("the whole window", View::title);
+        let longest = steps(&mut inspector);
+        println!("{name}: a step takes {:.1} ms, a jump {:.1} ms at most", longest[0], longest[1]);
+        let most = if cfg!(debug_assertions) { 5000.0 } else { 100.0 };
+        late.extend((longest[0].max(longest[1]) > most).then(|| format!("{name}: {longest:.1?}")));
+    }
     assert!(late.is_empty(), "{late:?}");
+}
+
+/// The longest frames, in milliseconds, after steps of one event and after jumps through the run.
+fn steps(inspector: &mut Inspector) -> [f64; 2] {
+    let ctx = egui::Context::default();
+    crate::window::paint::apply(&ctx);
+    let screen = egui::Rect::from_min_size(egui::Pos2::ZERO, egui::vec2(1920.0, 1080.0));
+    let mut number = 0.0;
+    let mut run = |inspector: &mut Inspector| {
+        number += 1.0;
+        let input = egui::RawInput {
+            screen_rect: Some(screen),
+            time: Some(number / 60.0),
+            ..egui::RawInput::default()
+        };
+        let begin = busy_ms();
+        let output = ctx.run_ui(input, |ui| inspector.frame(ui));
+        let shapes = output.shapes.clone();
+        std::hint::black_box(ctx.tessellate(shapes, 1.0));
+        output.drop_without_applying_deltas();
+        busy_ms() - begin
+    };
+    inspector.go(crate::window::At::End);
+    for _ in 0..40 {
+        run(inspector);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let end = inspector.document().unwrap().recording.end();
+    let mut longest = [0.0_f64; 2];
+    let places = (1..6).map(|step| (0, end - step)).chain((1..6).map(|part| (1, end / 7 * part)));
+    for (kind, at) in places {
+        inspector.document().unwrap().go(at);
+        for _ in 0..12 {
+            longest[kind] = longest[kind].max(run(inspector));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let moment = &inspector.document().unwrap().moment;
+        assert_eq!(moment.at, at, "the moment was not there after a tenth of a second");
+    }
+    longest
 }

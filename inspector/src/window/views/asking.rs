@@ -22,9 +22,9 @@ pub fn show(ui: &mut Ui, asked: &mut Compact) -> bool {
         goal(ui, &mut asked.aim);
         let words = |mib| format!("at most {}", units::bytes(mib * MIB));
         limit(ui, &mut asked.bytes_max, (MIB, BYTES_MOST), "bytes moved at most", words);
-        let words = |moves| crate::text::counted(moves, "block", "blocks");
+        let words = |moves| format!("at most {}", crate::text::counted(moves, "block", "blocks"));
         limit(ui, &mut asked.moves_max, (1, MOVES_MOST), "blocks moved at most", words);
-        let words = |ms: f64| format!("{} ms", units::count(ms as u64));
+        let words = |ms: f64| format!("at most {} ms", units::count(ms as u64));
         let range = 1..=Compact::TIME_MAX_MS;
         field(ui, &mut asked.time_max_ms, range, "milliseconds at most", words);
         let tip = "a few copies at a time, beside other work; else as fast as the device can";

@@ -41,7 +41,7 @@ pub struct CompactionPanel {
     /// The recorded pass of which moves are shown done.
     shown_pass: Option<usize>,
     /// Moves done; the fraction is the one under way.
-    done: f32,
+    pub done: f32,
     playing: bool,
     /// What "compact now" asks for.
     pub asked: Compact,
