@@ -58,6 +58,47 @@ fn settings(home: &Path) -> Option<serde_json::Value> {
     serde_json::from_slice(&text).ok()
 }
 
+/// Ticks of CPU time that a process has used, 10 ms each.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // After the name, which may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Idle for a minute, with a file and with a program that tells nothing.
+#[test]
+#[ignore = "takes two minutes, run alone: cargo test --release -p terrane-inspector --test window idle -- --ignored --nocapture"]
+fn an_idle_window_takes_a_thousandth_of_a_processor_at_most() {
+    use terrane_core::device::{Device as _, StreamSpec, sim::Sim};
+    let (_server, display) = display();
+    let home = tempfile::tempdir().unwrap();
+    let device = Sim::cuda().open();
+    let alloc = terrane_core::Allocator::new(device.shared()).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let _block = alloc.buffer(&terrane_core::Request::new(3 << 20, stream)).unwrap();
+    let _shown = terrane::tap(&alloc).socket().start().unwrap();
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/snapshots");
+    let file = data.join("unet_multires.oom.pickle.gz");
+    let own = std::process::id().to_string();
+    let sources = [vec![file.to_str().unwrap()], vec!["--attach", &own]];
+    for source in sources {
+        let mut window = Command::new(env!("CARGO_BIN_EXE_terrane"));
+        window.arg("inspect").args(&source).env("DISPLAY", &display).env_remove("WAYLAND_DISPLAY");
+        window.env("XDG_CONFIG_HOME", home.path()).stderr(Stdio::null());
+        let window = Ended(window.spawn().unwrap());
+        let find = ["search", "--onlyvisible", "--name", "Terrane"];
+        wait("the window", || !xdotool(&display, &find).is_empty());
+        // Everything is read and drawn by then.
+        std::thread::sleep(Duration::from_secs(12));
+        let before = ticks(window.0.id());
+        std::thread::sleep(Duration::from_secs(60));
+        let used = ticks(window.0.id()) - before;
+        println!("{source:?}: {} ms of 60 s", used * 10);
+        assert!(used <= 6, "{source:?}: {} ms", used * 10);
+    }
+}
+
 #[test]
 fn the_window_opens_a_file_takes_keys_and_the_mouse_and_keeps_settings() {
     for program in ["Xvfb", "xdotool"] {

@@ -1,13 +1,15 @@
 //! `terrane inspect`: the window, or a picture of what it would show.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::ValueHint;
+use terrane_trace::live::sockets;
 
 use crate::exit::BadInput;
 use crate::progress;
-use crate::window::{self, At, Coloring, Headless, Renderer, Shot, View};
+use crate::window::{self, At, Coloring, Headless, Renderer, Shot, Target, View};
 
 /// Options of `inspect`.
 #[derive(Debug, clap::Args)]
@@ -37,6 +39,11 @@ pub struct Args {
     /// What colour stands for in the maps.
     #[arg(long, value_name = "BY", default_value = "size")]
     pub color: Coloring,
+    /// Look on at this running program of yours, by its process number, or at one over TCP of this
+    /// machine, such as the end of a tunnel (ADDRESS:PORT; the token is taken from the variable
+    /// TERRANE_TOKEN). The control token, if there is one, is taken from TERRANE_CONTROL.
+    #[arg(long, value_name = "PID|ADDRESS", conflicts_with = "screenshot")]
+    pub attach: Vec<String>,
     /// Print all commands and keys of the window as a table.
     #[arg(long)]
     pub keys: bool,
@@ -82,7 +89,31 @@ pub fn has_display() -> bool {
 /// # Errors
 /// No display; no graphics driver.
 pub fn window(files: Vec<PathBuf>) -> Result<()> {
-    window::open(files)
+    window::open(files, Vec::new())
+}
+
+/// The program that is meant.
+fn target(text: &str) -> Result<Target> {
+    if let Ok(at) = text.parse::<SocketAddr>() {
+        let token = std::env::var("TERRANE_TOKEN").map_err(|_| {
+            BadInput(
+                "set TERRANE_TOKEN to the token that the program gave to `Tap::tcp`".to_owned(),
+            )
+        })?;
+        return Ok(Target::Tcp(at, token));
+    }
+    let bad = || BadInput(format!("`{text}` is neither a process number nor ADDRESS:PORT"));
+    let process: u32 = text.parse().map_err(|_| bad())?;
+    let own = format!("{process}-");
+    let is_its =
+        |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&own));
+    let missing = || {
+        BadInput(format!(
+            "process {process} shows no allocator: call `terrane::inspect(&alloc)?` in it (feature \
+             `live`) and keep what it returns"
+        ))
+    };
+    Ok(Target::Local(sockets().into_iter().find(is_its).ok_or_else(missing)?))
 }
 
 /// Opens the window or draws the picture.
@@ -93,7 +124,11 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
     if args.keys {
         return super::print(&window::manual());
     }
-    let Some(target) = &args.screenshot else { return window(args.files.clone()) };
+    let Some(target) = &args.screenshot else {
+        let control = std::env::var("TERRANE_CONTROL").unwrap_or_default();
+        let attached = args.attach.iter().map(|text| Ok((target(text)?, control.clone())));
+        return window::open(args.files.clone(), attached.collect::<Result<_>>()?);
+    };
     let [file] = args.files.as_slice() else {
         return Err(BadInput("give one file to draw".to_owned()).into());
     };

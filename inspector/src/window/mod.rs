@@ -33,6 +33,7 @@ mod views;
 mod tests;
 
 pub use app::{Inspector, Moment as At};
+pub use attach::Target;
 pub use paint::{Renderer, Shot};
 pub use view::View;
 
@@ -42,11 +43,11 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::exit::BadInput;
 
-/// Opens the window with files and returns when it is closed.
+/// Opens the window with files and programs to look on at, and returns when it is closed.
 ///
 /// # Errors
 /// No display, or no graphics driver; the message says what to do.
-pub fn open(files: Vec<PathBuf>) -> Result<()> {
+pub fn open(files: Vec<PathBuf>, attached: Vec<(Target, String)>) -> Result<()> {
     let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
         return Err(BadInput(
@@ -81,11 +82,14 @@ pub fn open(files: Vec<PathBuf>) -> Result<()> {
         let mut inspector = Inspector::new(settings, format);
         inspector.keep_settings_at(path, note);
         paint::apply(&cc.egui_ctx);
-        if files.is_empty() {
+        if files.is_empty() && attached.is_empty() {
             inspector.resume_session(&cc.egui_ctx);
         }
         for file in files {
             inspector.load(&cc.egui_ctx, file);
+        }
+        for (target, control) in attached {
+            inspector.start_run(&cc.egui_ctx, run::Work::Attach(target, control));
         }
         Ok(Box::new(inspector))
     });
