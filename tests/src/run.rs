@@ -35,11 +35,20 @@ pub fn run(clause: &'static Clause, plan: &Plan) -> Verdict {
     let thread = std::thread::Builder::new().name(clause.id.to_owned());
     let spawned = thread.spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| attempt(clause, &mine)));
+        // First: who is told may be the last one that has the device, and close it.
+        drop(mine);
         // Nobody listens any more when the time was over.
         let _ = tell.send(outcome.unwrap_or_else(|panic| Err(Stop::failed(text_of(&*panic)))));
     });
     let outcome = match spawned {
-        Ok(_) => told.recv_timeout(patience * 4 + Duration::from_secs(20)),
+        Ok(thread) => {
+            let outcome = told.recv_timeout(patience * 4 + Duration::from_secs(20));
+            if outcome.is_ok() {
+                // It has nothing more to do, and is not to be met by the end of the process.
+                let _ = thread.join();
+            }
+            outcome
+        }
         Err(error) => Ok(Err(Stop::Skipped(format!("no thread for the clause: {error}")))),
     };
     let ending = match outcome {
@@ -66,4 +75,26 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("without a text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use terrane_core::device::Device;
+    use terrane_core::device::sim::Sim;
+
+    use super::*;
+    use crate::{Source, clauses};
+
+    #[test]
+    fn who_has_a_verdict_is_the_only_one_that_has_the_device() {
+        let device: Arc<dyn Device> = Arc::new(Sim::slabs().open());
+        let plan = Plan::new(Source::Shared(Arc::clone(&device), None));
+        let clause = clauses::find("caps.clock").expect("a clause of the table");
+        for _ in 0..500 {
+            assert_eq!(run(clause, &plan).ending, Ending::Passed);
+            assert_eq!(Arc::strong_count(&device), 2, "a clause that is over has the device");
+        }
+    }
 }
