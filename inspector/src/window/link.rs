@@ -38,7 +38,7 @@ pub(super) struct Link {
 /// Tests do with fewer.
 const AHEAD: usize = if cfg!(test) { 50_000 } else { 2_000_000 };
 /// Time between two looks at what else is to be done.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(250);
 
 impl Link {
     /// Connects, and begins to read.

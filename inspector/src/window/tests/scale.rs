@@ -173,7 +173,8 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
         let most = if cfg!(debug_assertions) { 1000.0 } else { 8.0 };
         late.extend((part(0.95) > most).then(|| format!("{name}: p95 {:.2} ms", part(0.95))));
     }
-    for view in std::iter::once(None).chain(charts.map(Some)) {
+    let tables = [View::Allocations, View::Segments, View::Sites];
+    for view in std::iter::once(None).chain(charts.into_iter().chain(tables).map(Some)) {
         inspector.show_only(view);
         let name = view.map_or("the whole window", View::title);
         let longest = steps(&mut inspector);
