@@ -35,8 +35,9 @@ pub mod units;
 pub use allocator::{
     Allocation, Allocator, Answer, BlockInfo, BlockView, Budget, Buffer, Charge, Checks, Compactor,
     Config, Contents, Corrupt, Damage, DamageKind, Frame, Graph, Handle, HeapReport, Keep, Leak,
-    Mapped, Offer, PassReport, PauseReport, Pin, Prefer, Progress, Raw, Resolved, Reuse, Scrub,
-    Section, SectionPeaks, SegmentInfo, Selection, Slice, Snapshot, Submission, Suspect, Warming,
+    Mapped, MoveChoice, Offer, PassReport, PauseReport, Pin, Prefer, Progress, Raw, Resolved,
+    Reuse, Scrub, Section, SectionPeaks, SegmentInfo, Selection, Slice, Snapshot, Submission,
+    Suspect, Warming,
 };
 pub use budget::Limit;
 pub use error::{Error, Shortage};

@@ -84,9 +84,7 @@ fn half_a_percent_more_is_enough_where_pages_can_be_freed() {
         all.push((name, report.failures, percent));
     }
     for (name, failures, percent) in all {
-        // Blocks as long as tens of pages: what is free of their pages is too short for any other.
-        let known = if name == "multistream" { 2 } else { 0 };
-        assert!(failures <= known, "{name}: {failures}");
+        assert_eq!(failures, 0, "{name}");
         assert!(percent <= 2.0, "{name}: {percent:.2} % moved");
     }
 }

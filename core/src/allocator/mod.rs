@@ -46,7 +46,7 @@ pub use graph::Graph;
 pub use handle::{Allocation, BlockInfo, Handle, Leak, Resolved};
 pub use heaps::HeapReport;
 pub use hold::{Mapped, Pin};
-pub use moving::{Answer, Compactor, Corrupt, Offer, PassReport, Progress};
+pub use moving::{Answer, Compactor, Corrupt, MoveChoice, Offer, PassReport, Progress};
 pub use paging::pause::{Contents, PauseReport, Selection};
 pub use paging::warm::Warming;
 pub use raw::Raw;

@@ -135,7 +135,7 @@ pub enum MoveKind {
     Copy = 1,
     /// It slid within a stretch, by copies that may overlap its old place.
     Slide = 2,
-    /// The memory behind it is mapped at another place; nothing was copied.
+    /// The pages that are wholly its own are mapped at another place; at most its ends were copied.
     Remap = 3,
     /// It stays where it is, and other memory was bound there after a copy of what was in it.
     Rebind = 4,

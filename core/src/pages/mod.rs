@@ -32,6 +32,8 @@
 //!
 //! Invariants, all verified by [`check`](Pages::check): see `check.rs`.
 
+mod anew;
+mod append;
 mod blocks;
 mod check;
 mod fill;
@@ -49,15 +51,20 @@ mod pause_tests;
 mod place;
 mod policy;
 mod ranges;
+mod remap;
+#[cfg(test)]
+mod remap_tests;
 mod reserve;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
+mod together;
 
 use crate::id::{Key, KeyError};
 use crate::point::{Points, StreamId, SyncPoint};
 use crate::units::Align;
 use std::collections::BTreeMap;
 
+pub use anew::{Anew, Means, Prices};
 pub use blocks::{MappedPage, Part};
 pub use check::Broken;
 pub use give_back::{Departure, StaleMapping};
@@ -65,6 +72,7 @@ pub use page::{Backing, ObjectId};
 pub use pause::{Parting, Pausing, Resuming};
 pub use policy::Policy;
 pub use ranges::State;
+pub use remap::{Landed, Remap};
 pub use reserve::Reservation;
 
 use give_back::Stale;
@@ -273,6 +281,8 @@ pub struct Pages {
     /// Whether new pages are made rather than stolen.
     eager: bool,
     heat: Heat,
+    /// Remap moves whose blocks have not changed over.
+    remaps: Vec<remap::Moving>,
     /// Counts changes, so that an outdated plan is recognised.
     version: u64,
 }
@@ -302,6 +312,7 @@ impl Pages {
             active_peak: 0,
             eager: false,
             heat: Heat::default(),
+            remaps: Vec::new(),
             version: 0,
         })
     }
@@ -385,6 +396,10 @@ impl Pages {
         if range.state == State::Paused {
             return self.free_paused(block, now);
         }
+        if range.state == State::Mapping && self.abandon(block, points, now).is_some() {
+            return Ok(());
+        }
+        let range = self.ranges.table.get(block.0)?;
         if range.state != State::Live {
             return Err(PagesError::WrongState);
         }

@@ -199,8 +199,32 @@ impl Pages {
                 }
             }
         }
-        self.go_live(block, &keys, &beside);
+        self.go_live(block, &keys, &beside, State::Live);
         Ok(released)
+    }
+
+    /// [`commit`](Self::commit) of a plan that only steals, whose block does not live yet.
+    pub(super) fn commit_steals(
+        &mut self,
+        reservation: Reservation,
+        spent: u64,
+        mapped: &Points,
+    ) -> BlockId {
+        self.version += 1;
+        let Reservation { block, plan, place: (keys, _), leaving } = reservation;
+        self.heat.spent = self.heat.spent.saturating_add(spent);
+        let mut beside = vec![(0, u64::MAX, mapped.clone())];
+        let mut leaving = leaving.into_iter();
+        for step in &plan.steps {
+            if let Step::Steal { page, backing, at, .. } = *step
+                && let Some((range, _)) = leaving.next()
+            {
+                let points = self.stolen(page.0, range, at, &plan);
+                beside.push((at, at + backing.bytes, points));
+            }
+        }
+        self.go_live(block, &keys, &beside, State::Mapping);
+        block
     }
 
     fn match_backings(&self, plan: &Plan, backings: &[Backing]) -> bool {
@@ -247,9 +271,15 @@ impl Pages {
         points
     }
 
-    /// The block goes live; what sticks out of it on either side becomes free, behind the points
-    /// of the pages it lies on.
-    fn go_live(&mut self, block: BlockId, keys: &[Key], beside: &[(u64, u64, Points)]) {
+    /// The block enters its state; what sticks out of it on either side becomes free, behind the
+    /// points of the pages it lies on.
+    fn go_live(
+        &mut self,
+        block: BlockId,
+        keys: &[Key],
+        beside: &[(u64, u64, Points)],
+        state: State,
+    ) {
         let mut own = Points::NONE;
         for key in keys {
             let Ok(range) = self.ranges.table.get(*key) else { continue };
@@ -268,7 +298,7 @@ impl Pages {
             }
         }
         // A block's points are what it was given: it passes them on if it is never used.
-        self.ranges.set(block.0.index(), State::Live, own);
+        self.ranges.set(block.0.index(), state, own);
         // What sticks out may be pending, on top of the block.
         self.active_peak = self.active_peak.max(self.live + self.ranges.pending_bytes);
     }

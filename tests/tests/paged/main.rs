@@ -6,6 +6,7 @@
 
 mod contents;
 mod faults;
+mod passes;
 mod pausing;
 
 use std::sync::Arc;
@@ -30,6 +31,10 @@ fn devices() -> Vec<(&'static str, Arc<dyn Device>)> {
             devices.push(("vulkan", opened.device));
         }
         Ok(opened) => println!("skipped: {} can not page", opened.device.info().name),
+        Err(error) => println!("skipped: {error}"),
+    }
+    match terrane::open(&terrane::Choice::Cuda(String::new())) {
+        Ok(opened) => devices.push(("cuda", opened.device)),
         Err(error) => println!("skipped: {error}"),
     }
     devices

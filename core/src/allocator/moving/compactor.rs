@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compact::{Goal, Leg, Limits, Mode, What, course, plan};
+use crate::compact::{Goal, Leg, Limits, Mode, course, plan};
 use crate::device::{Ticket, View};
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -15,14 +15,12 @@ use super::super::patience::Patience;
 use super::super::{Allocator, Inner};
 use super::report::PassReport;
 use super::reserve::Batch;
-use super::survey::{Survey, merge_refusals};
+use super::spaces::Spaces;
 
 /// Plans made in a row without a move that could be reserved before a pass gives up.
 const IDLE_MAX: u32 = 3;
 /// How often the way to the goal is planned in one pool.
 const COURSES_MAX: u32 = 16;
-/// Blocks that are not to be moved of which a pass tells one by one.
-const REFUSALS_TOLD: usize = 256;
 /// The longest that the one-call form waits for copies that do not get done.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -63,7 +61,7 @@ pub(crate) struct Pass {
     pub timed: Vec<Ticket>,
     /// API objects that turned out not to be needed.
     pub unused_views: Vec<View>,
-    goal: Goal,
+    pub(super) goal: Goal,
     /// Pools still to be worked on, the present one last.
     targets: Vec<u16>,
     /// The plans still to be carried out in the present pool, made together.
@@ -72,6 +70,8 @@ pub(crate) struct Pass {
     segments: Vec<SegmentId>,
     /// Whether the next plan was made from the pool as it is, not as it was to become.
     is_fresh: bool,
+    /// Paged spaces still to be worked on, after the targets.
+    pub spaces: Spaces,
     /// How often the way to the goal was planned in the present pool.
     courses: u32,
     began_ns: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Pass {
     pub next_ns: u64,
     idle: u32,
     /// In how many pools the goal is met, and in how many it is not.
-    met: (u32, u32),
+    pub(super) met: (u32, u32),
     ended: bool,
 }
 
@@ -94,9 +94,7 @@ impl Allocator {
     /// after a checksum differed; [`DeviceError::Capturing`](crate::error::DeviceError) while a
     /// graph is being captured.
     pub fn begin_pass(&self, goal: Goal, limits: Limits) -> Result<Compactor, Error> {
-        let pools = self.inner.lock().movable_pools(|_| true);
-        let pass = self.inner.begin(goal, limits, pools, false)?;
-        Ok(Compactor { alloc: self.clone(), pass })
+        self.begin_anywhere(goal, limits, false)
     }
 
     /// Moves blocks until the goal is met or the limits are reached, waits for the copies, and
@@ -107,9 +105,7 @@ impl Allocator {
     /// # Errors
     /// As [`begin_pass`](Self::begin_pass), and the device's.
     pub fn compact(&self, goal: Goal, limits: Limits) -> Result<PassReport, Error> {
-        let pools = self.inner.lock().movable_pools(|_| true);
-        let pass = self.inner.begin(goal, limits, pools, true)?;
-        let mut pass = Compactor { alloc: self.clone(), pass };
+        let mut pass = self.begin_anywhere(goal, limits, true)?;
         pass.run(PATIENCE)?;
         if let Goal::Release { bytes } = goal {
             let held = self.inner.lock().counters.reserved.current;
@@ -145,7 +141,8 @@ impl Compactor {
     pub fn progress(&self) -> Progress {
         let reserved = self.pass.batch.as_ref().map_or(0, Batch::blocks);
         let under_way = self.alloc.inner.lock().moves.under_way(self.pass.id);
-        let done = self.pass.targets.is_empty() && reserved == 0 && under_way == 0;
+        let is_planned = self.pass.targets.is_empty() && self.pass.spaces.is_done();
+        let done = is_planned && reserved == 0 && under_way == 0;
         Progress { done, under_way, reserved }
     }
 
@@ -238,6 +235,7 @@ impl Inner {
             course: VecDeque::new(),
             segments: Vec::new(),
             is_fresh: false,
+            spaces: Spaces::default(),
             courses: 0,
             began_ns,
             next_ns: 0,
@@ -308,6 +306,9 @@ impl Inner {
                 continue;
             }
             if pass.targets.is_empty() {
+                if self.advance_spaces(pass)? {
+                    continue;
+                }
                 return Ok(());
             }
             self.plan_next(pass)?;
@@ -323,8 +324,7 @@ impl Inner {
     fn plan_next(&self, pass: &mut Pass) -> Result<(), Error> {
         while let Some(&pool) = pass.targets.last() {
             pass.pool = pool;
-            let spent_ns = self.device.now_ns().saturating_sub(pass.began_ns);
-            if spent_ns > pass.limits.ticks || pass.is_spent() {
+            if self.is_spent(pass) {
                 pass.give_up();
                 return Ok(());
             }
@@ -358,6 +358,12 @@ impl Inner {
             pass.leave_pool(leg.plan.met);
         }
         Ok(())
+    }
+
+    /// Whether a pass has used its limits up.
+    pub(super) fn is_spent(&self, pass: &Pass) -> bool {
+        let spent_ns = self.device.now_ns().saturating_sub(pass.began_ns);
+        spent_ns > pass.limits.ticks || pass.is_spent()
     }
 
     /// Plans the way to the goal in the present pool, from how it is now.
@@ -396,33 +402,6 @@ impl Inner {
             return false;
         }
         true
-    }
-
-    /// Tells what is not to be moved: so many blocks one by one, and the rest as sums.
-    fn note_refusals(&self, pass: &mut Pass, survey: &Survey) {
-        if pass.report.refused.is_empty() {
-            let mut rest = survey.refused.clone();
-            let parts = survey.view.segments.iter().flat_map(|segment| &segment.parts);
-            let fixed = parts.filter_map(|part| match part.what {
-                What::Fixed { owner, why } => Some((owner, why, part.bytes)),
-                _ => None,
-            });
-            // Looked for before the lock is taken: there may be few of them among many parts.
-            let told: Vec<_> = fixed.take(REFUSALS_TOLD).collect();
-            let mut state = self.lock();
-            for (owner, why, bytes) in told {
-                if let Some((_, sum)) = rest.iter_mut().find(|(of, _)| *of == why) {
-                    sum.blocks = sum.blocks.saturating_sub(1);
-                    sum.bytes = sum.bytes.saturating_sub(bytes);
-                }
-                state.note_refused(owner, bytes, why);
-            }
-            for (why, refused) in rest.iter().filter(|(_, refused)| refused.blocks > 0) {
-                let event = Event::new(EventKind::MoveRefused).a(*why as u64);
-                state.event(event.b(refused.bytes).c(refused.blocks));
-            }
-        }
-        merge_refusals(&mut pass.report.refused, survey);
     }
 
     fn cancel_batch(&self, pass: &mut Pass) {
@@ -465,7 +444,7 @@ impl Inner {
 
 impl Pass {
     /// What of the limits is left.
-    fn left(&self) -> Limits {
+    pub(super) fn left(&self) -> Limits {
         let Limits { bytes, moves, .. } = self.limits;
         let bytes = bytes.saturating_sub(self.report.bytes);
         let moves = moves.saturating_sub(self.report.moves);
@@ -484,8 +463,7 @@ impl Pass {
 
     /// Goes on to the next pool.
     fn leave_pool(&mut self, is_met: bool) {
-        self.met.0 += u32::from(is_met);
-        self.met.1 += u32::from(!is_met);
+        self.note_met(is_met);
         self.targets.pop();
         (self.idle, self.courses) = (0, 0);
     }

@@ -53,7 +53,7 @@ impl Inner {
         self.device.wait_on_stream(stream, waits.as_slice()).map_err(|e| failed(e.into()))?;
         let old = checked.iter().map(|it| region(it, true)).collect::<Vec<_>>();
         let before = self.checksums(stream, &old).map_err(failed)?;
-        let ops: Vec<CopyOp> = armed.iter().map(Armed::op).collect();
+        let ops: Vec<CopyOp> = armed.iter().flat_map(Armed::ops).collect();
         let mut point = self.copy_all(pass, stream, &ops).map_err(failed)?;
         let new = checked.iter().map(|it| region(it, false)).collect::<Vec<_>>();
         let after = self.checksums(stream, &new).map_err(failed)?;

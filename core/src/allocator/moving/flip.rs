@@ -50,6 +50,17 @@ impl Inner {
             return None;
         }
         let (bytes, new) = (armed.it.bytes, armed.it.to.spot);
+        if armed.it.ends.is_some() {
+            state.change_over(pass.pool, key, (armed.it.from, new), waits, point);
+            state.note_moved(pass.pool, key, new, bytes, MoveKind::Remap);
+            pass.report.remaps += 1;
+            pass.report.remapped_bytes += armed.it.bytes - armed.it.copied();
+            return Some(note_flight(
+                state,
+                pass,
+                Flight { pass: pass.id, key, bytes, point, check: None },
+            ));
+        }
         let (source, points) =
             state.change_places(pass.pool, key, armed.it.from, new, waits, point);
         if let Some(view) = armed.it.view {
@@ -63,11 +74,7 @@ impl Inner {
             }
         };
         state.note_moved(pass.pool, key, new, bytes, MoveKind::Copy);
-        pass.report.moves += 1;
-        pass.report.bytes += bytes;
-        let view = state.calm(key, None);
-        pass.unused_views.extend(view);
-        Some(Flight { pass: pass.id, key, bytes, point, check })
+        Some(note_flight(state, pass, Flight { pass: pass.id, key, bytes, point, check }))
     }
 }
 
@@ -118,6 +125,15 @@ impl State {
         let (tag, stream) = self.blocks.get(key).map_or((0, 0), |b| (b.tag.0, b.stream.0));
         self.event(event.c(offset).by(by).of(class, tag).on(stream, 0));
     }
+}
+
+/// Counts a move whose address has flipped.
+fn note_flight(state: &mut State, pass: &mut Pass, flight: Flight) -> Flight {
+    pass.report.moves += 1;
+    pass.report.bytes += flight.bytes;
+    let view = state.calm(flight.key, None);
+    pass.unused_views.extend(view);
+    flight
 }
 
 pub(super) fn is_covered(point: SyncPoint, by: &Points) -> bool {

@@ -12,21 +12,24 @@
 //! that time is put off to its end. A block that slides over its own old place is flagged
 //! *sliding* instead: a resolver waits until its place has changed.
 
+mod anew;
 mod compactor;
 mod copies;
 mod flip;
 mod offer;
 mod paged;
+mod remap;
 mod report;
 mod reserve;
 mod rung;
 mod settle;
 mod slide;
+mod spaces;
 mod state;
 mod submit;
 mod survey;
 
 pub use compactor::{Compactor, Progress};
 pub use offer::{Answer, Offer};
-pub use report::{Corrupt, PassReport};
+pub use report::{Corrupt, MoveChoice, PassReport};
 pub(crate) use state::Moves;

@@ -61,6 +61,9 @@ impl Inner {
             pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
             let batch = self.reserve_paged(pass.pool, &moves);
             if batch.apart.is_empty() {
+                if self.place_anew(pass, missing)? {
+                    continue;
+                }
                 return Ok(false);
             }
             pass.batch = Some(batch);
@@ -73,7 +76,7 @@ impl Inner {
         self.caps().paging.map_or(1, |paging| paging.granularity)
     }
 
-    fn reserve_paged(&self, pool: u16, moves: &[PagedMove]) -> Batch {
+    pub(super) fn reserve_paged(&self, pool: u16, moves: &[PagedMove]) -> Batch {
         let mut batch = Batch { apart: Vec::with_capacity(moves.len()), chain: None };
         for moves in moves.chunks(SLICE) {
             let mut state = self.lock();
@@ -103,7 +106,7 @@ impl State {
         asked.layout.bytes.saturating_sub(there).max(1)
     }
 
-    fn look_at_pages(&self, number: u16) -> PagedView {
+    pub(super) fn look_at_pages(&self, number: u16) -> PagedView {
         let pool = &self.pools[usize::from(number)];
         let Some(paged) = &pool.paged else { return PagedView::default() };
         let mut pages: Vec<PageView> = paged
@@ -152,7 +155,7 @@ impl State {
         let event = Event::new(EventKind::MoveReserved).handle(key.to_bits()).a(space).b(it.bytes);
         self.event(event.c(it.to).of(class, block.tag.0).on(block.stream.0, block.site));
         debug_assert!(!block.has(flag::RAW), "moved without being asked");
-        let (answer, view) = (Answer::default(), None);
-        Some(Apart { key, from: block.spot, bytes: it.bytes, to, raw: false, answer, view })
+        let (answer, ends, view) = (Answer::default(), None, None);
+        Some(Apart { key, from: block.spot, bytes: it.bytes, to, ends, raw: false, answer, view })
     }
 }

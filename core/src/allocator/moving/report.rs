@@ -2,6 +2,7 @@
 
 use crate::compact::{Refused, Verdicts, Why};
 use crate::device::Place;
+use crate::event::MoveKind;
 
 use super::super::handle::Handle;
 
@@ -16,6 +17,24 @@ pub struct Corrupt {
     pub new: Place,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// How a move in a paged space was made, and what it cost by the device's figures
+/// ([`Costs`](crate::device::Costs)), for each byte of pages that it freed. What costs less was
+/// taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveChoice {
+    /// The block's bytes.
+    pub bytes: u64,
+    /// Bytes of whole pages that are free by it.
+    pub freed: u64,
+    /// By a copy of all of it, or by a remap.
+    pub by: MoveKind,
+    /// Nanoseconds of a copy, with the pages mapped for it; `None` where it would free nothing,
+    /// or found no room.
+    pub copy_ns: Option<u64>,
+    /// Nanoseconds of a remap, with the copies of the ends; `None` as above.
+    pub remap_ns: Option<u64>,
 }
 
 /// What a pass did. Times are nanoseconds of the device's clock.
@@ -33,6 +52,13 @@ pub struct PassReport {
     pub bytes: u64,
     /// Bytes that were copied, twice where a block went by way of another free range.
     pub copied_bytes: u64,
+    /// Of the moves, those by remapping: the block's own pages went along, its ends were copied.
+    pub remaps: u64,
+    /// Bytes of theirs that were not copied.
+    pub remapped_bytes: u64,
+    /// How copy or remap was chosen in paged spaces, move by move; the first
+    /// [`CHOICES_TOLD`](Self::CHOICES_TOLD) of them.
+    pub choices: Vec<MoveChoice>,
     /// Blocks that are in the pool and may not move, by reason, with their bytes.
     pub refused: Vec<(Why, Refused)>,
     /// Moves whose checksums differ.
@@ -60,4 +86,9 @@ pub struct PassReport {
     pub largest_free: (u64, u64),
     /// Free bytes of segments in use before and after.
     pub free: (u64, u64),
+}
+
+impl PassReport {
+    /// Choices between copy and remap of which a report tells one by one.
+    pub const CHOICES_TOLD: usize = 256;
 }

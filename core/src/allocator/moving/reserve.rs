@@ -13,6 +13,7 @@ use crate::range::SegmentId;
 use super::super::Inner;
 use super::super::state::{State, flag};
 use super::offer::Answer;
+use super::remap::Ends;
 
 /// Places taken while the lock is held.
 const SLICE: usize = 16;
@@ -38,6 +39,8 @@ pub(super) struct Apart {
     pub from: Spot,
     pub bytes: u64,
     pub to: Grabbed,
+    /// Where the block's own pages go along: what of it is copied.
+    pub ends: Option<Ends>,
     /// Whether the program keeps its raw handle and has to agree.
     pub raw: bool,
     pub answer: Answer,
@@ -60,6 +63,13 @@ pub(super) enum Item {
     Gap { spot: Spot, points: Points },
     /// A block, with its slide if it has one.
     Block { key: Key, spot: Spot, slide: Option<Slide> },
+}
+
+impl Apart {
+    /// Bytes of it that are copied.
+    pub fn copied(&self) -> u64 {
+        self.ends.map_or(self.bytes, |ends| ends.head + ends.tail)
+    }
 }
 
 impl Batch {
@@ -199,8 +209,8 @@ impl State {
         let (class, space) = self.class_and_space(pool, to.spot);
         let event = Event::new(EventKind::MoveReserved).handle(key.to_bits()).a(space).b(it.bytes);
         self.event(event.c(it.to.offset).of(class, block.tag.0).on(block.stream.0, block.site));
-        let (answer, view) = (Answer::default(), None);
-        Ok(Apart { key, from: spot, bytes: it.bytes, to, raw, answer, view })
+        let (answer, ends, view) = (Answer::default(), None, None);
+        Ok(Apart { key, from: spot, bytes: it.bytes, to, ends, raw, answer, view })
     }
 
     /// Takes the front of a free part, from `offset` on and behind what was taken of it before.

@@ -147,10 +147,16 @@ impl State {
         self.moves.awaited_points().filter(|_| is_busy).collect()
     }
 
-    /// Free bytes of the segments in use, their largest free range, and what fragmentation that
-    /// makes.
+    /// Free bytes of the segments in use and of paged spaces, what of them lies together or can be
+    /// mapped so, and what fragmentation that makes.
     pub fn free_in_use(&self, pools: &[u16]) -> (u64, u64, f64) {
-        let of_pools = pools.iter().map(|at| self.pools[usize::from(*at)].free_in_use());
+        let of_pool = |at: &u16| {
+            let pool = &self.pools[usize::from(*at)];
+            let ((free, largest), paged) = (pool.free_in_use(), pool.usage());
+            // Whole pages can be mapped side by side.
+            (free + paged.free, largest.max(paged.free_pages))
+        };
+        let of_pools = pools.iter().map(of_pool);
         let (free, largest) = of_pools.fold((0, 0), |(f, l), (free, most)| (f + free, most.max(l)));
         (free, largest, if free == 0 { 0.0 } else { 1.0 - largest as f64 / free as f64 })
     }
@@ -209,11 +215,17 @@ impl State {
         self.moves.bytes_held -= bytes;
         let mut points = points;
         drop_reached(&mut points, &self.reached);
-        if points.is_empty() {
-            self.count_done(kind, bytes);
-        }
         let now = self.now();
-        self.pools[usize::from(pool)].free(spot, points, now);
+        let pool = &mut self.pools[usize::from(pool)];
+        let (is_done, before) = (points.is_empty(), pool.pending());
+        pool.free(spot, points, now);
+        // Of a range that pages are mapped at twice only a part is free.
+        let pending = pool.pending().saturating_sub(before);
+        match spot.is_paged() {
+            true => self.count_done(kind, bytes - pending.min(bytes)),
+            false if is_done => self.count_done(kind, bytes),
+            false => {}
+        }
         self.frees += 1;
     }
 

@@ -29,8 +29,13 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    pub const fn op(&self) -> CopyOp {
-        CopyOp { from: self.from, to: self.to, bytes: self.it.bytes }
+    /// The copies that it takes: one, or those of its ends.
+    pub fn ops(&self) -> impl Iterator<Item = CopyOp> {
+        let bytes = self.it.bytes;
+        let whole = CopyOp { from: self.from, to: self.to, bytes };
+        let ends = self.it.ends.map(|ends| ends.ops(self.from, self.to, bytes));
+        let whole = ends.is_none().then_some(whole);
+        whole.into_iter().chain(ends.into_iter().flatten())
     }
 }
 
@@ -75,11 +80,21 @@ impl Inner {
         if armed.is_empty() {
             return Ok(None);
         }
-        match self.copy_apart(pass, &armed, &waits) {
+        self.send_armed(pass, armed, &waits).map(Some)
+    }
+
+    /// Submits the copies of armed blocks, whose addresses flip; after an error they stay.
+    pub(super) fn send_armed(
+        &self,
+        pass: &mut Pass,
+        armed: Vec<Armed>,
+        waits: &Points,
+    ) -> Result<SyncPoint, Error> {
+        match self.copy_apart(pass, &armed, waits) {
             Ok(copied) => {
                 let point = copied.point;
-                self.flip(pass, armed, &waits, &copied);
-                Ok(Some(point))
+                self.flip(pass, armed, waits, &copied);
+                Ok(point)
             }
             Err((error, stream)) => {
                 // What was submitted before the error may still read and write.

@@ -8,8 +8,14 @@ use rustc_hash::FxHashMap;
 use crate::compact::{Part, PoolView, Refused, SegmentView, What, Why};
 use crate::range::SegmentId;
 
+use crate::event::{Event, EventKind};
+
 use super::super::Inner;
 use super::super::state::State;
+use super::compactor::Pass;
+
+/// Blocks that are not to be moved of which a pass tells one by one.
+const REFUSALS_TOLD: usize = 256;
 
 /// Ranges looked at while the lock is held.
 const SLICE: u32 = 128;
@@ -92,12 +98,41 @@ fn count_refused<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<(Why, Refused
 }
 
 /// Keeps, for each reason, the most that was refused at once: passes look at a pool repeatedly.
-pub(super) fn merge_refusals(into: &mut Vec<(Why, Refused)>, survey: &Survey) {
+fn merge_refusals(into: &mut Vec<(Why, Refused)>, survey: &Survey) {
     for &(why, refused) in &survey.refused {
         match into.iter_mut().find(|(other, _)| *other == why) {
             Some((_, most)) if most.blocks < refused.blocks => *most = refused,
             Some(_) => {}
             None => into.push((why, refused)),
         }
+    }
+}
+
+impl Inner {
+    /// Tells what is not to be moved: so many blocks one by one, and the rest as sums.
+    pub(super) fn note_refusals(&self, pass: &mut Pass, survey: &Survey) {
+        if pass.report.refused.is_empty() {
+            let mut rest = survey.refused.clone();
+            let parts = survey.view.segments.iter().flat_map(|segment| &segment.parts);
+            let fixed = parts.filter_map(|part| match part.what {
+                What::Fixed { owner, why } => Some((owner, why, part.bytes)),
+                _ => None,
+            });
+            // Looked for before the lock is taken: there may be few of them among many parts.
+            let told: Vec<_> = fixed.take(REFUSALS_TOLD).collect();
+            let mut state = self.lock();
+            for (owner, why, bytes) in told {
+                if let Some((_, sum)) = rest.iter_mut().find(|(of, _)| *of == why) {
+                    sum.blocks = sum.blocks.saturating_sub(1);
+                    sum.bytes = sum.bytes.saturating_sub(bytes);
+                }
+                state.note_refused(owner, bytes, why);
+            }
+            for (why, refused) in rest.iter().filter(|(_, refused)| refused.blocks > 0) {
+                let event = Event::new(EventKind::MoveRefused).a(*why as u64);
+                state.event(event.b(refused.bytes).c(refused.blocks));
+            }
+        }
+        merge_refusals(&mut pass.report.refused, survey);
     }
 }

@@ -11,9 +11,9 @@ pub(super) mod warm;
 use crate::device::{ClassId, DeviceError, MapOp, MemoryId, Paging, Place, UnmapOp};
 use crate::error::Error;
 use crate::event::{Event, EventKind, Rung, Why};
-use crate::pages::{Backing, PagesError, Reservation, StaleMapping, Step};
+use crate::pages::{Backing, PagesError, Plan, Reservation, StaleMapping, Step};
 use crate::point::Points;
-use crate::pool::{Grabbed, Spot};
+use crate::pool::{Grabbed, Paged, Spot};
 use crate::request::Wait;
 
 use super::Inner;
@@ -56,11 +56,41 @@ struct Made {
 
 /// What a plan is for.
 #[derive(Clone, Copy)]
-pub(super) enum Want {
+pub(in crate::allocator) enum Want {
     /// A place for a new block; with `behind` also behind other streams' work.
     Block { behind: bool },
+    /// A new place for a block that moves, by pages that are there: found as for a request, or at
+    /// the end.
+    Move { append: bool },
     /// More bytes right after the block in a slot.
     After { slot: u32 },
+}
+
+impl Want {
+    /// A place for what is asked for; `left` is what the budget still allows.
+    fn find(
+        self,
+        paged: &Paged,
+        asked: &Asked<'_>,
+        now_ns: u64,
+        left: u64,
+    ) -> Result<Plan, PagesError> {
+        let stream = asked.request.stream;
+        match self {
+            Want::Block { behind } => paged.find_backed(asked.layout, stream, behind, now_ns, left),
+            Want::Move { append: false } => {
+                paged.find_backed(asked.layout, stream, true, now_ns, 0)
+            }
+            Want::Move { append: true } => {
+                let (bytes, align) = (asked.layout.bytes, asked.layout.align);
+                let plan = paged.pages.find_append(bytes, align, now_ns);
+                plan.ok_or(PagesError::NoAddresses { bytes })
+            }
+            Want::After { slot } => {
+                paged.find_after(slot, asked.layout.bytes, stream, now_ns, left)
+            }
+        }
+    }
 }
 
 impl Inner {
@@ -183,16 +213,11 @@ impl Inner {
         let pool = &mut state.pools[usize::from(number)];
         let (heap, kind, class) = (pool.heap, pool.kind, pool.key.class);
         let objects = state.budget.objects_left();
-        let left = if stingy || objects == 0 { 0 } else { state.budget.left(heap) };
+        let is_shut = stingy || objects == 0 || matches!(want, Want::Move { .. });
+        let left = if is_shut { 0 } else { state.budget.left(heap) };
         let Some(paged) = &mut pool.paged else { return Ok(Err(PagesError::BadSize)) };
         paged.pages.set_eager(warming);
-        let stream = asked.request.stream;
-        let found = match want {
-            Want::Block { behind } => paged.find_backed(asked.layout, stream, behind, now.ns, left),
-            Want::After { slot } => {
-                paged.find_after(slot, asked.layout.bytes, stream, now.ns, left)
-            }
-        };
+        let found = want.find(paged, asked, now.ns, left);
         let plan = match found {
             Ok(plan) => plan,
             Err(error) => return Ok(Err(error)),
@@ -443,7 +468,12 @@ impl State {
         }
     }
 
-    fn note_steps(&mut self, class: ClassId, steps: &[Step], made: &[Backing]) {
+    pub(in crate::allocator) fn note_steps(
+        &mut self,
+        class: ClassId,
+        steps: &[Step],
+        made: &[Backing],
+    ) {
         let mut new = made.iter();
         for step in steps {
             let mut from = 0;

@@ -62,7 +62,10 @@ impl Inner {
     }
 
     /// A point, unless it is reached already: memory that waits for nothing serves every stream.
-    pub(super) fn unreached(&self, point: Option<SyncPoint>) -> Result<Points, DeviceError> {
+    pub(in crate::allocator) fn unreached(
+        &self,
+        point: Option<SyncPoint>,
+    ) -> Result<Points, DeviceError> {
         let Some(point) = point else { return Ok(Points::NONE) };
         if self.caps().paging.is_some_and(|paging| paging.submissions_wait) {
             return Ok(Points::NONE);

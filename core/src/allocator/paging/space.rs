@@ -169,7 +169,7 @@ impl Inner {
 
 impl State {
     /// Gives back a range that was mapped for a request and is not handed out.
-    pub(super) fn give_pages_back(&mut self, number: u16, spot: Spot) {
+    pub(in crate::allocator) fn give_pages_back(&mut self, number: u16, spot: Spot) {
         let now = self.now();
         let pool = &mut self.pools[usize::from(number)];
         let (kind, before) = (pool.kind, pool.pending());

@@ -3,9 +3,10 @@
 //! Each is a [`Device`] with all the powers of the one inside, and they can be
 //! put around each other: `Logged::new(Faulty::new(Limited::new(device, limits), faults))`.
 //!
-//! A fourth, [`Watched`], only tells of its calls. A fifth, [`Paced`], shows what all devices have
-//! in common, and its work counts as done when its caller says so. All are a [`Wrapped`] device
-//! with a hook that sees every call before it is made and after it was answered.
+//! A fourth, [`Watched`], only tells of its calls; [`Priced`] says that they cost otherwise;
+//! [`Paced`] shows what all devices have in common, and its work counts as done when its caller
+//! says so. All are a [`Wrapped`] device with a hook that sees every call before it is made and
+//! after it was answered.
 
 mod common;
 
@@ -14,6 +15,7 @@ mod limited;
 mod logged;
 mod paced;
 mod pass;
+mod priced;
 #[cfg(test)]
 mod tests;
 mod watched;
@@ -24,6 +26,7 @@ pub use limited::{Limited, Limits};
 pub use logged::Logged;
 pub use paced::Paced;
 pub use pass::{Ask, Wrapped};
+pub use priced::Priced;
 pub use watched::Watched;
 
 use std::time::Duration;
