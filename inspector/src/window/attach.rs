@@ -296,6 +296,16 @@ fn merge(told: &mut Vec<LimitRow>, figures: &[LimitRow]) {
     *told = merged;
 }
 
+/// What was found, each where it was before and new ones behind: nobody's button moves from under
+/// the pointer because others come.
+fn in_place(before: &[Offered], mut found: Vec<Offered>) -> Vec<Offered> {
+    let place = |one: &Offered| {
+        before.iter().position(|other| other.target == one.target).unwrap_or(usize::MAX)
+    };
+    found.sort_by_key(place);
+    found
+}
+
 /// Programs come and go: who is there is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -346,7 +356,8 @@ impl Picker {
     /// Takes answers in, asks again after a while, and tells whether the first are still to come.
     pub fn is_asking(&mut self, ctx: &egui::Context) -> bool {
         if let Some(found) = self.asked.as_ref().and_then(|asked| asked.try_recv().ok()) {
-            (self.found, self.asked, self.answered) = (found, None, Instant::now());
+            (self.asked, self.answered) = (None, Instant::now());
+            self.found = in_place(&self.found, found);
         }
         if self.asked.is_none() && self.answered.elapsed() >= AGAIN {
             self.ask(ctx);
@@ -359,6 +370,18 @@ impl Picker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_keep_their_place_in_the_choice_and_new_ones_come_behind() {
+        let one = |port: u16| Offered {
+            target: Target::Tcp(SocketAddr::from(([127, 0, 0, 1], port)), String::new()),
+            text: String::new(),
+            status: Status::default(),
+        };
+        let found = in_place(&[one(3), one(1), one(2)], vec![one(9), one(1), one(8), one(3)]);
+        let targets: Vec<Target> = found.into_iter().map(|it| it.target).collect();
+        assert_eq!(targets, [3, 1, 9, 8].map(|port| one(port).target));
+    }
 
     #[test]
     fn limits_and_figures_of_the_device_are_one_line_of_time() {
@@ -390,9 +413,11 @@ mod tests {
             }
         };
         work(60);
-        let recorder = terrane_trace::file::Tap::new(&alloc, Meta::default()).socket();
-        let recorder = recorder.start().unwrap();
-        let target = Target::Local(recorder.socket().unwrap().to_owned());
+        // Over TCP: nobody else's choice of programs has it.
+        let (own, token) = ("127.0.0.1:0".parse().unwrap(), "the-token-of-the-slow-window");
+        let tap = terrane_trace::file::Tap::new(&alloc, Meta::default()).tcp(own, token).unwrap();
+        let recorder = tap.start().unwrap();
+        let target = Target::Tcp(recorder.address().unwrap(), token.to_owned());
         let steering =
             Steering { stop: Arc::default(), compact: Arc::default(), control: Arc::default() };
         let mut link = Link::open(&target, &steering).unwrap();
