@@ -304,7 +304,7 @@ impl Stage {
                 }
                 std::thread::sleep(Duration::from_millis(2));
             }
-            let item = Item { handle: got.handle, stream, seed: painted.then_some(seed) };
+            let item = Item { handle: got.handle, stream, seed: painted.then_some(seed), align: 1 };
             let paused = self.alloc.is_paused(got.handle).unwrap_or(true);
             let ticket = if paused { None } else { self.submit_verify(stream, &item) };
             self.expect("a free", self.alloc.free(got.handle));

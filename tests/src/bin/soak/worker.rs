@@ -24,6 +24,8 @@ pub struct Item {
     pub handle: Handle,
     pub stream: StreamId,
     pub seed: Option<u64>,
+    /// What its offset is a multiple of, wherever it is moved.
+    pub align: u64,
 }
 
 /// Whether memory is short, which the limit makes sure of.
@@ -52,6 +54,9 @@ impl Stage {
         let seed = item.seed?;
         let mut submission = self.alloc.submit(stream);
         let at = self.expect("resolving", submission.resolve(item.handle))?;
+        if !at.place.offset.is_multiple_of(item.align) {
+            self.find(format!("{at:?} is no multiple of {}", item.align));
+        }
         let region = Region { place: at.place, bytes: at.bytes, seed };
         let verified = self.device.compute()?.verify(stream, &[region]).map_err(Error::from);
         let ticket = self.expect("a comparison", verified)?;
@@ -149,26 +154,30 @@ impl Stage {
         tickets.into_iter().for_each(|ticket| self.take(ticket));
     }
 
-    fn request(&self, own: StreamId, random: &mut Random) -> Request<'static> {
+    /// A request, and the alignment that it asks for.
+    fn request(&self, own: StreamId, random: &mut Random) -> (Request<'static>, u64) {
         let bytes = match random.below(8) {
             0..5 => random.size(4, 64 << 10),
             5..7 => random.size(4, 1 << 20),
             _ => random.size(1 << 20, 6 << 20),
         };
         let request = Request::new(bytes.next_multiple_of(4), own);
-        match random.below(10) {
+        let align = self.device.caps().plain_base_align.get().min(1 << 12);
+        let chosen = random.below(10);
+        let request = match chosen {
             0 => request.wait(Wait::Never),
             1 => request.wait(Wait::OnHost(Duration::from_millis(20))),
             2 => request.movable(false),
-            3 => request.align(self.device.caps().plain_base_align.get().min(1 << 12)),
+            3 => request.align(align),
             4 => request.zeroed(true),
             5 => request.kind(MemoryKind::Upload),
             _ => request,
-        }
+        };
+        (request, if chosen == 3 { align } else { 1 })
     }
 
     fn make(&self, own: StreamId, pattern: u64, random: &mut Random) -> Option<Item> {
-        let request = self.request(own, random);
+        let (request, align) = self.request(own, random);
         self.requests.fetch_add(1, Ordering::Relaxed);
         let got = self.alloc.alloc(&request);
         if got.is_err() {
@@ -176,7 +185,7 @@ impl Stage {
         }
         let handle = self.expect("a request", got)?.handle;
         let painted = self.paint(own, handle, pattern);
-        Some(Item { handle, stream: own, seed: painted.then_some(pattern) })
+        Some(Item { handle, stream: own, seed: painted.then_some(pattern), align })
     }
 
     /// Gives a block to another thread, or takes one.
@@ -203,7 +212,7 @@ impl Stage {
 
     /// A buffer that is written, read and dropped.
     fn short_lived(&self, own: StreamId, random: &mut Random) {
-        let request = self.request(own, random);
+        let (request, _) = self.request(own, random);
         self.requests.fetch_add(1, Ordering::Relaxed);
         let Some(buffer) = self.expect("a buffer", self.alloc.buffer(&request)) else { return };
         let data = random.below(u64::MAX).to_le_bytes();
