@@ -20,7 +20,7 @@ impl Template {
         of: impl Fn(&Region, &[u8]) -> u64,
     ) -> Result<Ticket, DeviceError> {
         rules::regions(regions).map_err(DeviceError::InvalidCall)?;
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let look = |memory: &mut Memory| {
             let one = |region: &Region| Ok(of(region, memory.bytes(region.place, region.bytes)?));
             regions.iter().map(one).collect::<Result<Report, _>>()
@@ -58,13 +58,13 @@ impl Compute for Template {
         _: &[u8],
         _: [u32; 3],
     ) -> Result<SyncPoint, DeviceError> {
-        self.lock().open_stream(stream)?;
+        self.lock()?.open_stream(stream)?;
         Err(DeviceError::InvalidCall("no such kernel"))
     }
 
     fn fill_pattern(&self, stream: StreamId, regions: &[Region]) -> Result<SyncPoint, DeviceError> {
         rules::regions(regions).map_err(DeviceError::InvalidCall)?;
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let fill = |memory: &mut Memory| {
             for region in regions {
                 memory.bytes(region.place, region.bytes)?;
@@ -94,19 +94,19 @@ impl Compute for Template {
     }
 
     fn take_report(&self, ticket: Ticket) -> Result<Report, DeviceError> {
-        let taken = self.lock().reports.remove(&ticket.id);
+        let taken = self.lock()?.reports.remove(&ticket.id);
         taken.ok_or(DeviceError::InvalidCall("no such report, or it was taken"))
     }
 
     fn gather(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
         rules::copies(ops, 16).map_err(DeviceError::InvalidCall)?;
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let ((), point) = state.submit(stream, |memory| memory.copy(ops))?;
         state.dispatches += 1;
         Ok(point)
     }
 
     fn dispatches(&self) -> u64 {
-        self.lock().dispatches
+        self.lock().map_or(0, |state| state.dispatches)
     }
 }

@@ -10,9 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use terrane_core::device::{
-    Caps, Class, Compute, CopyOp, Costs, Device, DeviceError, DeviceInfo, Heap, HeapId, HeapUse,
-    MemoryKind, Place, Plain, PlainSpec, Report, SpaceId, StreamId, StreamSpec, SyncPoint, Ticket,
-    rules,
+    Caps, Class, Compute, CopyOp, Costs, Device, DeviceError, DeviceInfo, Feature, Heap, HeapId,
+    HeapUse, MemoryKind, Place, Plain, PlainSpec, Report, SpaceId, StreamId, StreamSpec, SyncPoint,
+    Ticket, rules,
 };
 use terrane_core::units::Align;
 
@@ -27,6 +27,8 @@ pub struct Template {
     info: DeviceInfo,
     caps: Caps,
     opened: Instant,
+    /// The process that opened it.
+    process: u32,
     state: Mutex<State>,
 }
 
@@ -94,11 +96,17 @@ impl Template {
             next_ticket: 1,
             dispatches: 0,
         };
-        Self { info, caps, opened: Instant::now(), state: Mutex::new(state) }
+        let process = std::process::id();
+        Self { info, caps, opened: Instant::now(), process, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Every call begins here. A forked child has no device: a driver's threads and locks stay
+    /// with the parent, and a call might never come back.
+    fn lock(&self) -> Result<MutexGuard<'_, State>, DeviceError> {
+        if std::process::id() != self.process {
+            return Err(DeviceError::AfterFork);
+        }
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -156,7 +164,7 @@ impl Device for Template {
         if heap != HeapId(0) {
             return Err(DeviceError::InvalidCall("no such heap"));
         }
-        let used = self.lock().memory.used();
+        let used = self.lock()?.memory.used();
         Ok(HeapUse { total: HEAP, free: HEAP - used, process: Some(used) })
     }
 
@@ -165,13 +173,16 @@ impl Device for Template {
         if self.caps.class(spec.class).is_none() {
             return Err(DeviceError::InvalidCall("no such class"));
         }
+        if spec.exportable {
+            return Err(DeviceError::Unsupported(Feature::Export));
+        }
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(DeviceError::InvalidCall("a size that is no multiple of the granularity"));
         }
         if bytes > HEAP {
             return Err(DeviceError::TooLarge { bytes, limit: HEAP });
         }
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         if bytes > HEAP - state.memory.used() {
             return Err(DeviceError::OutOfMemory { bytes });
         }
@@ -180,11 +191,11 @@ impl Device for Template {
     }
 
     fn release_plain(&self, space: SpaceId) -> Result<(), DeviceError> {
-        self.lock().memory.remove(space).map_err(DeviceError::InvalidCall)
+        self.lock()?.memory.remove(space).map_err(DeviceError::InvalidCall)
     }
 
     fn create_stream(&self, _: StreamSpec) -> Result<StreamId, DeviceError> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let number = u32::try_from(state.streams.len());
         let number = number.map_err(|_| DeviceError::InvalidCall("too many streams"))?;
         state.streams.push(Stream::default());
@@ -192,38 +203,39 @@ impl Device for Template {
     }
 
     fn retire_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
-        self.lock().open_stream(stream)?.retired = true;
+        self.lock()?.open_stream(stream)?.retired = true;
         Ok(())
     }
 
     fn mark(&self, stream: StreamId) -> Result<SyncPoint, DeviceError> {
-        let value = self.lock().open_stream(stream)?.submitted;
+        let value = self.lock()?.open_stream(stream)?.submitted;
         Ok(SyncPoint { stream, value })
     }
 
     fn reached(&self, stream: StreamId) -> Result<u64, DeviceError> {
-        Ok(self.lock().any_stream(stream)?.submitted)
+        Ok(self.lock()?.any_stream(stream)?.submitted)
     }
 
     fn wait_on_stream(&self, stream: StreamId, points: &[SyncPoint]) -> Result<(), DeviceError> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         state.open_stream(stream)?;
         points.iter().try_for_each(|point| state.is_reached(*point).map(drop))
     }
 
     fn wait_any(&self, points: &[SyncPoint], timeout: Duration) -> Result<bool, DeviceError> {
+        let state = self.lock()?;
         if points.is_empty() {
+            drop(state);
             std::thread::sleep(timeout);
             return Ok(false);
         }
-        let state = self.lock();
         points.iter().try_for_each(|point| state.is_reached(*point).map(drop))?;
         Ok(true)
     }
 
     fn copy(&self, stream: StreamId, ops: &[CopyOp]) -> Result<SyncPoint, DeviceError> {
         rules::copies(ops, 4).map_err(DeviceError::InvalidCall)?;
-        Ok(self.lock().submit(stream, |memory| memory.copy(ops))?.1)
+        Ok(self.lock()?.submit(stream, |memory| memory.copy(ops))?.1)
     }
 
     fn fill(
@@ -239,7 +251,7 @@ impl Device for Template {
             words.for_each(|at| at.copy_from_slice(&word.to_le_bytes()));
             Ok(())
         };
-        Ok(self.lock().submit(stream, fill)?.1)
+        Ok(self.lock()?.submit(stream, fill)?.1)
     }
 
     fn write(&self, stream: StreamId, place: Place, data: &[u8]) -> Result<SyncPoint, DeviceError> {
@@ -247,11 +259,11 @@ impl Device for Template {
             memory.bytes_mut(place, data.len() as u64)?.copy_from_slice(data);
             Ok(())
         };
-        Ok(self.lock().submit(stream, write)?.1)
+        Ok(self.lock()?.submit(stream, write)?.1)
     }
 
     fn read(&self, stream: StreamId, place: Place, bytes: u64) -> Result<Ticket, DeviceError> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let read = |memory: &mut Memory| Ok(memory.bytes(place, bytes)?.to_vec());
         let (data, point) = state.submit(stream, read)?;
         let ticket = state.ticket(point);
@@ -260,7 +272,7 @@ impl Device for Template {
     }
 
     fn take_read(&self, ticket: Ticket) -> Result<Vec<u8>, DeviceError> {
-        let taken = self.lock().reads.remove(&ticket.id);
+        let taken = self.lock()?.reads.remove(&ticket.id);
         taken.ok_or(DeviceError::InvalidCall("no such read, or it was taken"))
     }
 
