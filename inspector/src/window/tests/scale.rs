@@ -215,12 +215,16 @@ fn steps(inspector: &mut Inspector) -> [f64; 2] {
     let places = (1..6).map(|step| (0, end - step)).chain((1..6).map(|part| (1, end / 7 * part)));
     for (kind, at) in places {
         inspector.document().unwrap().go(at);
-        for _ in 0..12 {
+        // A thread works it out, and other programs may have the processors.
+        for round in 0..500 {
             longest[kind] = longest[kind].max(run(inspector));
             std::thread::sleep(std::time::Duration::from_millis(10));
+            let is_there = inspector.document().unwrap().moment.at == at;
+            if is_there && round >= 12 && !inspector.is_busy() {
+                break;
+            }
         }
-        let moment = &inspector.document().unwrap().moment;
-        assert_eq!(moment.at, at, "the moment was not there after a tenth of a second");
+        assert_eq!(inspector.document().unwrap().moment.at, at, "the moment never came");
     }
     longest
 }
