@@ -121,6 +121,8 @@ struct Pass {
     gained: u64,
     /// How many of them are by what means.
     means: String,
+    /// Those means.
+    kinds: Vec<MoveKind>,
 }
 
 impl Pass {
@@ -133,7 +135,9 @@ impl Pass {
         let moved = moves.iter().map(|shift| shift.bytes).sum();
         let gained = largest_hole_after(&before, &moves);
         let means = means(moves.iter().map(|shift| shift.by));
-        Self { of, before, moves, refused, text, moved, gained, means }
+        let used = |kind: &MoveKind| moves.iter().any(|shift| shift.by == *kind);
+        let kinds = MoveKind::ALL.into_iter().filter(used).collect();
+        Self { of, before, moves, refused, text, moved, gained, means, kinds }
     }
 }
 
@@ -399,9 +403,8 @@ fn painted(
 /// A key for each means by which blocks of the pass move.
 fn marks(look: &Look, pass: &Pass) -> Vec<((Color32, Color32), Pattern, String)> {
     let colors = (look.select, look.select);
-    let used = |kind: &MoveKind| pass.moves.iter().any(|shift| shift.by == *kind);
-    let kinds = MoveKind::ALL.into_iter().filter(used);
-    kinds.map(|kind| (colors, Pattern::Solid, mark_text(kind))).collect()
+    let kinds = pass.kinds.iter();
+    kinds.map(|kind| (colors, Pattern::Solid, mark_text(*kind))).collect()
 }
 
 fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
