@@ -14,7 +14,7 @@ use crate::units::Align;
 use super::{Inner, State, Want};
 use crate::allocator::alloc::Asked;
 use crate::allocator::ladder::is_shortage;
-use crate::allocator::state::Block;
+use crate::allocator::state::{Block, flag};
 
 impl Inner {
     /// Enlarges a block of a paged space to `rounded` bytes, backing what follows it.
@@ -50,7 +50,9 @@ impl Inner {
         };
         let Some((mut state, range)) = done else { return Err(Error::NoRoomToGrow) };
         let Grabbed { spot, points, .. } = range.grabbed;
-        let same = state.block(key).is_ok_and(|now| now.spot == block.spot);
+        // What is on its way elsewhere arrives there with the bytes that it had.
+        let moves = flag::MOVING | flag::SLIDING;
+        let same = state.block(key).is_ok_and(|now| now.spot == block.spot && !now.has(moves));
         let joined = same && state.join_pages(&block, spot);
         if !joined {
             // Freed or moved meanwhile: what was backed stays, free.
@@ -190,5 +192,58 @@ impl State {
             (Some(first), Some(second)) => pages.join(first, second).is_ok(),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::device::calls::CallKind;
+    use crate::device::sim::Sim;
+    use crate::device::wrap::Watched;
+    use crate::device::{Device, StreamSpec};
+    use crate::{Allocator, Config};
+
+    /// An allocator and a block of it, for the moment of a call.
+    type Chosen = Arc<Mutex<Option<(Allocator, Key)>>>;
+
+    /// Marks the chosen block as one that is being moved, or not any more.
+    fn mark(chosen: &Chosen, moves: bool) {
+        let Some((alloc, key)) = chosen.lock().unwrap().clone() else { return };
+        let mut state = alloc.inner.lock();
+        let block = state.blocks.get_mut(key).unwrap();
+        if moves {
+            block.flags |= flag::MOVING;
+        } else {
+            block.flags &= !flag::MOVING;
+        }
+    }
+
+    #[test]
+    fn a_block_whose_move_begins_while_more_is_mapped_behind_it_does_not_grow() {
+        let chosen = Chosen::default();
+        let at_map = Arc::clone(&chosen);
+        let device = Watched::new(Sim::cuda().open().shared(), move |ask| {
+            if ask.kind == CallKind::Map {
+                mark(&at_map, true);
+            }
+        });
+        let config = Config::for_device(device.caps());
+        let alloc = Allocator::with_config(device.clone(), config).unwrap();
+        let stream = device.create_stream(StreamSpec::default()).unwrap();
+        let bytes = 3 << 20;
+        let block = alloc.alloc(&Request::new(bytes, stream)).unwrap().handle;
+        *chosen.lock().unwrap() = Some((alloc.clone(), block.key));
+        assert_eq!(alloc.grow(block, 64 << 20), Err(Error::NoRoomToGrow));
+        assert_eq!(alloc.info(block).unwrap().requested, bytes);
+        alloc.check().unwrap();
+        // The move is over: now it grows.
+        mark(&chosen, false);
+        *chosen.lock().unwrap() = None;
+        alloc.grow(block, 64 << 20).unwrap();
+        assert_eq!(alloc.info(block).unwrap().requested, 64 << 20);
+        alloc.check().unwrap();
     }
 }
