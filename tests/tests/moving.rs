@@ -259,3 +259,43 @@ fn blocks_keep_their_contents_on_cuda_while_passes_move_them() {
     let opened = terrane::open(&format!("cuda:{name}").parse().unwrap()).unwrap();
     run("cuda", opened.device, ops(100_000), 1 << 20);
 }
+
+/// A report of checksums is for all moves of a submission, and can be taken once: whoever sees the
+/// copies done must find all of them.
+#[test]
+fn moves_of_one_submission_are_settled_together_whoever_sees_its_end() {
+    let device = terrane::open(&terrane::Choice::Host).unwrap().device;
+    let mut config = Config::for_device(device.caps());
+    (config.paging, config.small_max) = (false, 0);
+    config.growth = Growth::Proportional { min_bytes: 4 << 20, max_bytes: 4 << 20 };
+    config.verify_moves = Verify::Always;
+    let alloc = Allocator::with_config(device.clone(), config).unwrap();
+    let stream = device.create_stream(StreamSpec::default()).unwrap();
+    let over = AtomicBool::new(false);
+    let moved = std::thread::scope(|scope| {
+        let reaper = scope.spawn(|| {
+            // A pass that moves nothing: each poll takes in what is done.
+            let none = Limits::NONE.moves(0);
+            while !over.load(Ordering::Relaxed) {
+                alloc.begin_pass(Goal::Release { bytes: 0 }, none).unwrap().poll().unwrap();
+            }
+        });
+        let mut moved = 0;
+        for _ in 0..number("TERRANE_MOVE_ROUNDS", 60) {
+            let get = |_| alloc.alloc(&Request::new(8 << 10, stream)).unwrap().handle;
+            let all: Vec<Handle> = (0..400).map(get).collect();
+            let (gone, live): (Vec<_>, Vec<_>) =
+                (0_u32..).zip(all).partition(|(at, _)| at % 2 == 0);
+            gone.into_iter().for_each(|(_, handle)| alloc.free(handle).unwrap());
+            let goal = Goal::Fragmentation { below: 0.1 };
+            moved += alloc.compact(goal, Limits::NONE).unwrap().moves;
+            live.into_iter().for_each(|(_, handle)| alloc.free(handle).unwrap());
+            alloc.release_cached().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        reaper.join().unwrap();
+        moved
+    });
+    assert!(moved > 1_000, "{moved} moves");
+    alloc.check().unwrap();
+}

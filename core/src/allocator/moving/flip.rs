@@ -16,17 +16,20 @@ use super::submit::{Armed, SLICE};
 
 impl Inner {
     pub(super) fn flip(&self, pass: &mut Pass, armed: Vec<Armed>, waits: &Points, copied: &Copied) {
-        let mut checked = 0;
+        let (mut checked, mut flights) = (0, Vec::new());
         let mut armed = armed.into_iter().peekable();
         while armed.peek().is_some() {
-            let mut flights = Vec::with_capacity(SLICE);
             let mut state = self.lock();
             for it in armed.by_ref().take(SLICE) {
                 let at = checked;
                 checked += usize::from(it.check);
                 flights.extend(self.flip_one(&mut state, pass, it, waits, (copied, at)));
             }
-            state.moves.take_off(flights);
+            // Those that share a report are settled together: another thread may see the copies
+            // done before the last one has flipped, and a report can be taken once.
+            if copied.tickets.is_none() || armed.peek().is_none() {
+                state.moves.take_off(std::mem::take(&mut flights));
+            }
             self.unlock_and_tell(state);
         }
         self.destroy_unused(pass);
