@@ -26,7 +26,8 @@ pub struct Warmed {
 ///
 /// # Errors
 /// [`ReplayError::Event`] when a request is refused: everything is freed again, what was made
-/// stays. [`ReplayError::NotSettled`] when each of many runs still needed something.
+/// stays; copies of moves that the request had begun may still be under way.
+/// [`ReplayError::NotSettled`] when each of many runs still needed something.
 pub fn warm(alloc: &Allocator, trace: &Trace, streams: &[StreamId]) -> Result<Warmed, ReplayError> {
     let warming = alloc.begin_warming();
     let held = || {
