@@ -161,6 +161,15 @@ impl Lanes {
         Ok(())
     }
 
+    /// All that is over once `points` are reached, through waits of waits, as far as it is not yet.
+    pub(super) fn all_before(&self, points: &[SyncPoint]) -> Points {
+        let mut all: Points = points.iter().copied().collect();
+        for job in points.iter().filter_map(|&point| self.job(point)) {
+            all.merge(&job.ordered);
+        }
+        all
+    }
+
     fn job(&self, point: SyncPoint) -> Option<&Job> {
         let lane = self.any(point.stream).ok()?;
         let index = point.value.checked_sub(lane.done + 1)?;

@@ -7,7 +7,7 @@ use super::{Charge, SimDevice, State};
 use crate::device::calls::CallKind;
 use crate::device::mapping::Piece;
 use crate::device::{
-    ClassId, DeviceError, Feature, MapOp, MemoryId, Paging, PagingCaps, Reserved, SpaceId,
+    ClassId, DeviceError, Feature, MapOp, MemoryId, Paging, PagingCaps, Points, Reserved, SpaceId,
     SyncPoint, UnmapOp,
 };
 
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// Notes work that still uses a mapping, unless the call is ordered behind it.
-    fn mapping_idle(&mut self, mapping: &Piece, after: &[SyncPoint]) -> Result<(), DeviceError> {
+    fn mapping_idle(&mut self, mapping: &Piece, after: &Points) -> Result<(), DeviceError> {
         let (lanes, ordered) = (&self.lanes, self.bind_stream.is_some());
         let settled = |work: SyncPoint| {
             let behind = after.iter().any(|p| p.stream == work.stream && p.value >= work.value);
@@ -124,9 +124,10 @@ impl Paging for SimDevice {
         self.call(charge, |state, _| {
             state.points_exist(after)?;
             state.not_too_early(CallKind::Unmap, after);
+            let before = state.lanes.all_before(after);
             for op in ops {
                 let mapping = state.memory.mapping(op)?;
-                state.mapping_idle(&mapping, after)?;
+                state.mapping_idle(&mapping, &before)?;
             }
             state.memory.declare_unmap(ops)?;
             state.bind(Effect::Unmap(ops.to_vec()), charge.ns, after)

@@ -256,6 +256,27 @@ fn memory_given_back_behind_an_ordered_unmap_stays_until_that_is_done() {
 }
 
 #[test]
+fn an_unmap_behind_work_is_behind_all_that_this_waited_for() {
+    let sim = Sim::vulkan().completion(Completion::ByHand).open();
+    let paging = sim.paging().unwrap();
+    let space = paging.reserve(DEVICE, MIB).unwrap().space;
+    let page = paging.create(DEVICE, 65_536, false).unwrap();
+    paging.map(&[map(space, 0, page, 65_536)], &[]).unwrap();
+    sim.complete_all();
+    let (a, b) = (stream(&sim), stream(&sim));
+    let user = sim.submit_using(a, 0, &[written(space, 0, 256)]).unwrap();
+    let careless = sim.submit(b, 0).unwrap();
+    let unmap = |after| paging.unmap(&[UnmapOp { at: at(space, 0), bytes: 65_536 }], &[after]);
+    assert!(unmap(careless).is_err(), "nothing orders it behind the use");
+    let count = sim.violations().len();
+    sim.wait_on_stream(b, &[user]).unwrap();
+    let behind = sim.submit(b, 0).unwrap();
+    unmap(behind).unwrap();
+    sim.complete_all();
+    assert_eq!((sim.violations().len(), sim.mappings()), (count, 0));
+}
+
+#[test]
 fn memory_in_use_can_not_be_given_back_and_unmapped_ranges_can_not_be_used() {
     let sim = Sim::cuda().completion(Completion::ByHand).open();
     let paging = sim.paging().unwrap();
