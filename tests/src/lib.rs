@@ -31,6 +31,7 @@ mod gate;
 pub mod mutants;
 #[cfg(feature = "program")]
 pub mod outcome;
+mod plan;
 pub mod probe;
 #[cfg(feature = "program")]
 pub mod program;
@@ -43,7 +44,8 @@ mod subject;
 pub use busy::{Busy, Held, Keeper};
 pub use calls::CallLog;
 pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
+pub use plan::{Plan, Source};
 pub use random::Random;
-pub use rig::{Plan, Rig, Source};
+pub use rig::Rig;
 pub use run::{Ending, Verdict, run};
 pub use subject::Subject;

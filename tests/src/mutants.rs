@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use terrane_core::device::sim::Sim;
 
+use crate::plan::{Plan, Source};
 use crate::probe::Flaw;
-use crate::rig::{Plan, Source};
 
 /// The devices that mutants are made of.
 pub const DEVICES: &[&str] = &["sim:cuda", "sim:vulkan", "sim:bound", "sim:views", "host"];

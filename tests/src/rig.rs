@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use terrane_core::device::host::Host;
-use terrane_core::device::sim::{Sim, SimDevice, Violation};
+use terrane_core::device::sim::{SimDevice, Violation};
 use terrane_core::device::wrap::Logged;
 use terrane_core::device::{
     Access, Binding, Caps, ClassId, Compute, Device, HostAccess, Paging, Place, Plain, PlainSpec,
@@ -12,68 +12,14 @@ use terrane_core::device::{
 };
 use terrane_core::{Config, MemoryKind};
 
-use crate::busy::{Busy, Keeper, Way};
-use crate::calls::{self, CallLog};
+use crate::busy::{Busy, Way};
+use crate::calls;
 use crate::clause::{Clause, Level, Need, Outcome, Stop, fails};
 use crate::clauses::kernels::Language;
+use crate::plan::{Plan, Source};
 use crate::probe::{Flaw, Probe};
 use crate::random::Random;
-use crate::spin;
 use crate::subject::Subject;
-
-/// Where devices under test come from.
-#[derive(Clone)]
-pub enum Source {
-    /// A new model for every clause.
-    Model(fn() -> Sim),
-    /// A new CPU device for every clause.
-    Host,
-    /// One device for all clauses, with a way to keep its streams busy where there is one.
-    Shared(Arc<dyn Device>, Option<Arc<dyn Keeper>>),
-}
-
-impl Source {
-    /// One device for all clauses: opening real ones takes time. Where it runs CUDA kernels, the
-    /// suite keeps its streams busy by one that waits.
-    pub fn shared(device: Arc<dyn Device>) -> Self {
-        let keeper = spin::keeper(&device);
-        Self::Shared(device, keeper)
-    }
-
-    /// As [`shared`](Self::shared), with somebody who keeps the device's streams busy.
-    pub fn kept(device: Arc<dyn Device>, keeper: Arc<dyn Keeper>) -> Self {
-        Self::Shared(device, Some(keeper))
-    }
-}
-
-/// How a clause is to be run.
-#[derive(Clone)]
-pub struct Plan {
-    /// The device.
-    pub source: Source,
-    /// The seed of everything random.
-    pub seed: u64,
-    /// What is broken on purpose.
-    pub flaw: Flaw,
-    /// Whether allocators map pages, where the device can; `None` for the device's default.
-    pub paging: Option<bool>,
-    /// Whether allocators count generations of handles and events from just below the end of their
-    /// numbers.
-    pub near_ends: bool,
-    /// The longest time that submitted work may take.
-    pub patience: Duration,
-    /// Where the device calls are noted, if they are.
-    pub log: Option<CallLog>,
-}
-
-impl Plan {
-    /// The usual: seed 1, nothing broken.
-    pub const fn new(source: Source) -> Self {
-        let patience = Duration::from_secs(30);
-        let (flaw, near_ends) = (Flaw::None, false);
-        Self { source, seed: 1, flaw, paging: None, near_ends, patience, log: None }
-    }
-}
 
 /// A device under test, and the means to test it. What it made is given back by `finish`.
 pub struct Rig {
@@ -422,7 +368,19 @@ impl Rig {
     /// # Errors
     /// What it answers.
     pub fn alloc_with(&self, turn: impl FnOnce(&mut Config)) -> Result<Subject, Stop> {
-        let mut config = Config::for_device(self.caps());
+        self.alloc_on(self.shared(), turn)
+    }
+
+    /// The same on a device around the one under test.
+    ///
+    /// # Errors
+    /// What it answers.
+    pub fn alloc_on(
+        &self,
+        device: Arc<dyn Device>,
+        turn: impl FnOnce(&mut Config),
+    ) -> Result<Subject, Stop> {
+        let mut config = Config::for_device(device.caps());
         if let Some(paging) = self.plan.paging {
             config.paging = paging && self.caps().paging.is_some();
         }
@@ -430,7 +388,7 @@ impl Rig {
             (config.first_generation, config.first_sequence) = (u32::MAX - 2, u64::MAX - 10);
         }
         turn(&mut config);
-        Ok(Subject::open(Arc::clone(&self.device), config, self.plan.flaw)?)
+        Ok(Subject::open(device, Arc::clone(&self.device), config, self.plan.flaw)?)
     }
 
     /// Gives everything back and looks whether anything is left, and whether the model saw a

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::clause::{Clause, Outcome, Stop};
-use crate::rig::{Plan, Rig};
+use crate::plan::Plan;
+use crate::rig::Rig;
 
 /// How a clause ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

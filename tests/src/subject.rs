@@ -38,7 +38,13 @@ impl Deref for Subject {
 
 #[allow(missing_docs, clippy::missing_errors_doc)] // as the methods of `Allocator`
 impl Subject {
-    pub(crate) fn open(probe: Arc<Probe>, mut config: Config, flaw: Flaw) -> Result<Self, Error> {
+    /// On a device that is the probe, or around it.
+    pub(crate) fn open(
+        device: Arc<dyn Device>,
+        probe: Arc<Probe>,
+        mut config: Config,
+        flaw: Flaw,
+    ) -> Result<Self, Error> {
         match flaw {
             Flaw::StaleUncapped => config.pages.stale_max = usize::MAX,
             Flaw::LimitsIgnored => config.limits.clear(),
@@ -53,7 +59,6 @@ impl Subject {
             Flaw::GuardIgnored => config.guard = false,
             _ => {}
         }
-        let device: Arc<dyn Device> = Arc::<Probe>::clone(&probe);
         Ok(Self {
             alloc: Allocator::with_config(device, config)?,
             flaw,

@@ -107,6 +107,7 @@ flaws! {
     MapPartly,
     MapIgnoresOffset,
     MapIgnoresAfter,
+    MapSwapsPages,
     UnmapIgnored,
     UnmapIgnoresAfter,
     UnmapForgives,

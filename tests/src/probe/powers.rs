@@ -102,6 +102,7 @@ impl Paging for Probe {
                 return answer;
             }
             Flaw::StaleUnmappedEarly => self.unmap_elsewhere(&ops)?,
+            Flaw::MapSwapsPages => self.shadow().swap_mapped(&mut ops),
             _ => {}
         }
         let point = self.pages()?.map(&ops, after)?;

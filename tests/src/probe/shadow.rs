@@ -53,6 +53,19 @@ impl Shadow {
         old.map(|op| UnmapOp { at: op.at, bytes: op.bytes }).collect()
     }
 
+    /// Lets the last two pages of one length that are mapped elsewhere too appear in each other's
+    /// place: who keeps no contents over a mapping does not notice.
+    pub fn swap_mapped(&self, ops: &mut [MapOp]) {
+        let here: HashSet<_> = self.mappings.values().map(|op| op.memory).collect();
+        let mapped = |op: &&mut MapOp| here.contains(&op.memory);
+        let mut pages = ops.iter_mut().rev().filter(mapped);
+        let Some(last) = pages.next() else { return };
+        if let Some(other) = pages.find(|op| op.bytes == last.bytes) {
+            std::mem::swap(&mut last.memory, &mut other.memory);
+            std::mem::swap(&mut last.memory_offset, &mut other.memory_offset);
+        }
+    }
+
     /// Mappings beyond the first of each page.
     fn twice(&self) -> u64 {
         self.more_than_once().count() as u64

@@ -2,6 +2,7 @@
 
 mod asked;
 mod course;
+mod remap;
 
 use terrane_core::compact::{Goal, Why};
 use terrane_core::device::StreamId;
@@ -13,7 +14,7 @@ use crate::clause::{Clause, Need, Outcome, Stop, equal};
 use crate::rig::Rig;
 use crate::subject::Subject;
 
-use Need::{Busy, Capture, Compute, HostVisible, Views};
+use Need::{Busy, Capture, Compute, HostVisible, Paging, Views};
 
 pub(super) const CLAUSES: &[Clause] = &[
     allocator(
@@ -155,6 +156,27 @@ pub(super) const CLAUSES: &[Clause] = &[
         &[],
         "EventKind::MoveSubmitted",
         asked::events,
+    ),
+    allocator(
+        "moves.remap",
+        "A block that is remapped keeps its contents; its pages go along, its ends alone are copied.",
+        &[Paging, Compute],
+        "PassReport::remaps",
+        remap::remap,
+    ),
+    allocator(
+        "moves.remap-in-use",
+        "What work writes through the old place of a remapped block is seen at the new one.",
+        &[Paging, Busy, Compute],
+        "Paging, PassReport::remaps",
+        remap::remap_in_use,
+    ),
+    allocator(
+        "moves.remap-faults",
+        "A block that is remapped stays whole whichever call fails, and moves once it works again.",
+        &[Paging, Compute],
+        "PassReport::remaps",
+        remap::remap_faults,
     ),
 ];
 
