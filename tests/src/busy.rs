@@ -8,6 +8,7 @@ use terrane_core::device::sim::{Completion, SimDevice};
 use terrane_core::device::{Binding, Device, DeviceError, KernelSource, StreamId, SyncPoint};
 
 use crate::clause::{Need, Stop};
+use crate::native::{Captures, Foreign};
 
 /// How a device is kept busy.
 #[derive(Clone)]
@@ -22,14 +23,29 @@ pub(crate) enum Way {
     None,
 }
 
-/// Keeps one stream of a device busy at will, and no other: what the suite can not do by the
-/// contract alone.
+/// Does what the suite can not do by the contract alone: keeps one stream of a device busy at will,
+/// and no other, and uses the device's own API as a program beside Terrane does.
 pub trait Keeper: Send + Sync {
     /// Submits work to a stream that is done after [`Held::let_go`].
     ///
     /// # Errors
     /// What the device says.
     fn hold(&self, stream: StreamId) -> Result<Box<dyn Held>, DeviceError>;
+
+    /// Whether [`hold`](Self::hold) can be used: it holds up one stream and no other.
+    fn can_hold(&self) -> bool {
+        true
+    }
+
+    /// Streams of the program's own, where it can wrap any.
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        None
+    }
+
+    /// Captures of streams, where the program can make any.
+    fn captures(&self) -> Option<&dyn Captures> {
+        None
+    }
 }
 
 /// Work that a [`Keeper`] holds up.
@@ -62,13 +78,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    fn open(&self) {
+    pub fn open(&self) {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
     /// Waits until the gate is open; a minute bounds a test that forgot it.
-    fn pass(&self) {
+    pub fn pass(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let minute = Duration::from_secs(60);
         let waited = self.changed.wait_timeout_while(open, minute, |open| !*open);
@@ -125,5 +141,37 @@ impl Way {
             }
             Self::None => Err(Stop::Skipped(Need::Busy.lacking().to_owned())),
         }
+    }
+
+    /// Whether [`submit`](Self::submit) can be used.
+    pub fn can_hold(&self) -> bool {
+        match self {
+            Self::Model(_) | Self::Kernel => true,
+            Self::Kept(keeper) => keeper.can_hold(),
+            Self::None => false,
+        }
+    }
+
+    /// Streams of a program of its own.
+    pub fn foreign(&self) -> Option<&dyn Foreign> {
+        if let Self::Kept(keeper) = self { keeper.foreign() } else { None }
+    }
+
+    /// Whether a program of its own captures streams.
+    pub fn captures(&self) -> bool {
+        matches!(self, Self::Kept(keeper) if keeper.captures().is_some())
+    }
+
+    /// Work of a program of its own on a stream that it made.
+    pub fn submit_theirs(
+        &self,
+        device: &dyn Device,
+        stream: StreamId,
+        ranges: &[Binding],
+    ) -> Result<Busy, Stop> {
+        let Self::Kept(keeper) = self else { return self.submit(device, stream, ranges) };
+        let lacking = || Stop::Skipped(Need::Wrapped.lacking().to_owned());
+        let held = keeper.foreign().ok_or_else(lacking)?.submit(stream)?;
+        Ok(Busy { point: held.point(), end: End::Held(held) })
     }
 }

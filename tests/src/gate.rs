@@ -8,19 +8,27 @@ use terrane::core::device::{Device, DeviceError, StreamId, StreamSpec, SyncPoint
 use terrane::vulkan::{VulkanDevice, WrappedTimeline};
 
 use crate::busy::{Held, Keeper};
+use crate::native::Foreign;
+use crate::native::vulkan::Program;
 
-/// The way for devices with a queue for each of three streams. With fewer, a stream that waits
-/// holds up the others.
-pub(crate) fn keeper(device: &VulkanDevice) -> Option<Arc<dyn Keeper>> {
-    let gates = Gates(device.clone());
-    gates.are_independent().ok()?.then(|| -> Arc<dyn Keeper> { Arc::new(gates) })
+/// A program beside Terrane. It holds streams up where the device has a queue for each of three:
+/// with fewer, a stream that waits holds up the others.
+pub(crate) fn keeper(device: &VulkanDevice) -> Arc<dyn Keeper> {
+    let (device, program) = (device.clone(), Program::new(device.clone()));
+    let mut gates = Gates { device, program, independent: false };
+    gates.independent = gates.are_independent().unwrap_or(false);
+    Arc::new(gates)
 }
 
-struct Gates(VulkanDevice);
+struct Gates {
+    device: VulkanDevice,
+    program: Program,
+    independent: bool,
+}
 
 impl Gates {
     fn are_independent(&self) -> Result<bool, DeviceError> {
-        let device = &self.0;
+        let device = &self.device;
         let streams = [(); 4].map(|()| device.create_stream(StreamSpec::default()));
         let held = self.hold(streams[0]?)?;
         let mut independent = true;
@@ -40,9 +48,22 @@ impl Gates {
 }
 
 /// A semaphore, destroyed when the device lets go of it.
-struct Semaphore {
-    device: ash::Device,
-    raw: vk::Semaphore,
+pub(crate) struct Semaphore {
+    pub device: ash::Device,
+    pub raw: vk::Semaphore,
+}
+
+impl Semaphore {
+    /// A timeline that begins at 0.
+    pub fn new(device: &VulkanDevice) -> Result<Self, DeviceError> {
+        let mut kind =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: timeline semaphores are enabled on every device of this backend.
+        let raw = unsafe { device.ash().create_semaphore(&info, None) };
+        let raw = raw.map_err(|_| DeviceError::OutOfMemory { bytes: 0 })?;
+        Ok(Self { device: device.ash().clone(), raw })
+    }
 }
 
 impl Drop for Semaphore {
@@ -61,16 +82,10 @@ struct Gate {
 
 impl Keeper for Gates {
     fn hold(&self, stream: StreamId) -> Result<Box<dyn Held>, DeviceError> {
-        let device = &self.0;
-        let mut kind =
-            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
-        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: timeline semaphores are enabled on every device of this backend.
-        let raw = unsafe { device.ash().create_semaphore(&info, None) };
-        let raw = raw.map_err(|_| DeviceError::OutOfMemory { bytes: 0 })?;
-        let semaphore = Arc::new(Semaphore { device: device.ash().clone(), raw });
+        let device = &self.device;
+        let semaphore = Arc::new(Semaphore::new(device)?);
         let owner: Arc<dyn std::any::Any + Send + Sync> = semaphore.clone();
-        let wrapped = WrappedTimeline { semaphore: raw, owner: Some(owner) };
+        let wrapped = WrappedTimeline { semaphore: semaphore.raw, owner: Some(owner) };
         // SAFETY: the semaphore is of this device and is kept by its owner.
         let timeline = unsafe { device.wrap_timeline(&wrapped) }?;
         let open = device.announce(timeline, 1)?;
@@ -78,6 +93,14 @@ impl Keeper for Gates {
         // SAFETY: there are no commands.
         let point = unsafe { device.record(stream, |_, _| {}) }?;
         Ok(Box::new(Gate { semaphore, device: device.clone(), timeline, point }))
+    }
+
+    fn can_hold(&self) -> bool {
+        self.independent
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(&self.program)
     }
 }
 

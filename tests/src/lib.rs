@@ -29,6 +29,7 @@ pub mod expected;
 #[cfg(feature = "program")]
 mod gate;
 pub mod mutants;
+mod native;
 #[cfg(feature = "program")]
 pub mod outcome;
 mod plan;
@@ -44,6 +45,7 @@ mod subject;
 pub use busy::{Busy, Held, Keeper};
 pub use calls::CallLog;
 pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
+pub use native::{Captures, Foreign};
 pub use plan::{Plan, Source};
 pub use random::Random;
 pub use rig::Rig;

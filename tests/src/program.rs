@@ -14,7 +14,7 @@ use terrane::{Choice, Opened};
 use crate::expected::{self, Expected};
 use crate::outcome::{Count, Report, Row, judge};
 use crate::probe::Flaw;
-use crate::{CallLog, Clause, Ending, Plan, Rig, Source, clauses, gate, run};
+use crate::{CallLog, Clause, Ending, Plan, Rig, Source, clauses, gate, native, run};
 
 /// Runs Terrane's conformance suite on a device.
 ///
@@ -116,19 +116,20 @@ fn source(choice: &Choice) -> Result<Source, String> {
 
 /// One device for all clauses, with the way to keep it busy that it has.
 pub fn shared(opened: &Opened) -> Source {
-    match &opened.vulkan {
-        Some(device) => shared_vulkan(device),
-        None => Source::shared(opened.device.clone()),
+    match (&opened.vulkan, &opened.cuda) {
+        (Some(device), _) => shared_vulkan(device),
+        (None, Some(device)) => {
+            let program = native::cuda::Program::new(Arc::clone(device));
+            Source::kept(opened.device.clone(), Arc::new(program))
+        }
+        (None, None) => Source::shared(opened.device.clone()),
     }
 }
 
 /// The same for a Vulkan device, however it was opened.
 pub fn shared_vulkan(device: &VulkanDevice) -> Source {
     let shared = Arc::new(device.clone());
-    match gate::keeper(device) {
-        Some(keeper) => Source::kept(shared, keeper),
-        None => Source::shared(shared),
-    }
+    Source::kept(shared, gate::keeper(device))
 }
 
 fn try_all(chosen: &[&'static Clause], plan: &Plan, options: &Options) -> Result<ExitCode, String> {

@@ -16,6 +16,7 @@ use crate::busy::{Busy, Way};
 use crate::calls;
 use crate::clause::{Clause, Level, Need, Outcome, Stop, fails};
 use crate::clauses::kernels::Language;
+use crate::native::{Capture, Foreign};
 use crate::plan::{Plan, Source};
 use crate::probe::{Flaw, Probe};
 use crate::random::Random;
@@ -143,10 +144,11 @@ impl Rig {
             Need::HostInvisible => caps.classes.iter().any(|class| !class.host_visible),
             Need::Views => caps.views,
             Need::Addresses => caps.addresses,
-            Need::Busy => !matches!(self.way, Way::None),
+            Need::Busy => self.way.can_hold(),
             Need::CountedHeap => self.counted_heap,
-            Need::Capture => caps.capture && self.sim.is_some(),
-            Need::Losable | Need::Wrapped => self.sim.is_some(),
+            Need::Capture => caps.capture && (self.sim.is_some() || self.way.captures()),
+            Need::Wrapped => self.sim.is_some() || self.way.foreign().is_some(),
+            Need::Losable => self.sim.is_some(),
             Need::Export => caps.export,
             Need::Several => !matches!(self.plan.source, Source::Shared(..)),
             Need::Fork => cfg!(unix) && self.sim.is_none(),
@@ -226,14 +228,17 @@ impl Rig {
         Ok(streams)
     }
 
-    /// A wrapped stream of another API, retired at the end: [`busy`](Self::busy) puts work into it
-    /// that Terrane does not submit.
+    /// A wrapped stream of another API, retired at the end: [`theirs`](Self::theirs) puts work into
+    /// it that Terrane does not submit.
     ///
     /// # Errors
     /// Skips where the suite has none.
     pub fn wrapped_stream(&self) -> Result<StreamId, Stop> {
-        let sim = self.sim.as_ref().ok_or_else(|| lacking(Need::Wrapped))?;
-        let stream = sim.create_foreign_stream();
+        let stream = match (&self.sim, self.way.foreign()) {
+            (Some(sim), _) => sim.create_foreign_stream(),
+            (None, Some(foreign)) => foreign.wrap()?,
+            (None, None) => return Err(lacking(Need::Wrapped)),
+        };
         self.device.adopt_stream();
         self.made().streams.push(stream);
         Ok(stream)
@@ -300,8 +305,10 @@ impl Rig {
     /// Fails when that takes longer than the plan's patience.
     pub fn wait(&self, point: SyncPoint) -> Outcome {
         let end = Instant::now() + self.patience();
+        let program = self.way.foreign();
+        let slice = Duration::from_millis(if program.is_some() { 5 } else { 200 });
         while self.device.reached(point.stream)? < point.value {
-            let slice = Duration::from_millis(200);
+            program.into_iter().for_each(Foreign::go_on);
             if !self.device.wait_any(&[point], slice)? && Instant::now() > end {
                 return Err(Stop::failed(format!("{point:?} was not reached in time")));
             }
@@ -353,6 +360,32 @@ impl Rig {
         let bind = |&(place, bytes): &_| Binding { place, bytes, access: Access::Write };
         let bindings: Vec<Binding> = ranges.iter().map(bind).collect();
         self.way.submit(&*self.device, stream, &bindings)
+    }
+
+    /// Work of the program's own on a wrapped stream that uses `ranges` and is done when the test
+    /// says so. Its point is a mark made behind it.
+    ///
+    /// # Errors
+    /// Skips where the suite has no such streams.
+    pub fn theirs(&self, stream: StreamId, ranges: &[(Place, u64)]) -> Result<Busy, Stop> {
+        let bind = |&(place, bytes): &_| Binding { place, bytes, access: Access::Write };
+        let bindings: Vec<Binding> = ranges.iter().map(bind).collect();
+        self.way.submit_theirs(&*self.device, stream, &bindings)
+    }
+
+    /// Begins to capture a stream into a graph.
+    ///
+    /// # Errors
+    /// Skips where the suite can not; what the device says.
+    pub(crate) fn capture(&self, stream: StreamId) -> Result<Capture, Stop> {
+        if let Some(sim) = &self.sim {
+            return Ok(Capture::of_model(sim, stream)?);
+        }
+        let kept = match &self.way {
+            Way::Kept(keeper) => Capture::kept(keeper, stream)?,
+            _ => None,
+        };
+        kept.ok_or_else(|| lacking(Need::Capture))
     }
 
     /// An allocator with the defaults.

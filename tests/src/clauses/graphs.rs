@@ -1,6 +1,7 @@
 //! Work that is captured into a graph, and the memory that the graph keeps.
 
 use terrane_core::device::calls::CallKind;
+use terrane_core::device::wrap::Logged;
 use terrane_core::device::{DeviceError, SpaceId};
 use terrane_core::{Config, Error, Limit, Request, Wait};
 
@@ -8,7 +9,7 @@ use super::allocator;
 use crate::clause::{Clause, Need, Outcome, Stop, ensure, equal};
 use crate::rig::Rig;
 
-use Need::Capture;
+use Need::{Busy, Capture};
 
 pub(super) const CLAUSES: &[Clause] = &[
     allocator(
@@ -21,7 +22,7 @@ pub(super) const CLAUSES: &[Clause] = &[
     allocator(
         "capture.no-calls",
         "A request that runs short in a capture is told so, and nothing is awaited or given back.",
-        &[Capture],
+        &[Capture, Busy],
         "Error::OutOfMemoryInCapture",
         no_calls,
     ),
@@ -49,10 +50,9 @@ fn slabs(config: &mut Config) {
 }
 
 fn private(rig: &Rig) -> Outcome {
-    let sim = rig.sim()?;
     let [captured, other] = rig.streams()?;
     let alloc = rig.alloc_with(slabs)?;
-    let capture = sim.begin_capture(captured)?;
+    let capture = rig.capture(captured)?;
     let first = alloc.get(8 * MIB, captured)?;
     let space = alloc.info(first)?.place.space;
     let graph = alloc.graph(captured)?.ok_or_else(|| Stop::failed("no graph"))?;
@@ -60,7 +60,7 @@ fn private(rig: &Rig) -> Outcome {
     let again = alloc.get(8 * MIB, captured)?;
     equal!(alloc.info(again)?.place.space, space, "segment of the graph's next block");
     alloc.free(again)?;
-    sim.end_capture(capture)?;
+    capture.end()?;
     let outside = |what: &str| -> Result<SpaceId, Stop> {
         let block = alloc.get(8 * MIB, other)?;
         let space = alloc.info(block)?.place.space;
@@ -78,24 +78,24 @@ fn private(rig: &Rig) -> Outcome {
 }
 
 fn no_calls(rig: &Rig) -> Outcome {
-    let sim = rig.sim()?;
     let [captured, other] = rig.streams()?;
     for wait in [Wait::Never, Wait::OnStream, Wait::OnHost(rig.patience())] {
-        let alloc = rig.alloc_with(slabs)?;
+        let logged = Logged::new(rig.shared(), 0);
+        let alloc = rig.alloc_on(logged.clone(), slabs)?;
         let (kept, cached) = (alloc.get(40 * MIB, captured)?, alloc.get(16 * MIB, captured)?);
         let busy = rig.busy(other, &[])?;
         alloc.record_use_until(kept, busy.point)?;
         alloc.free(cached)?;
-        let capture = sim.begin_capture(captured)?;
+        let capture = rig.capture(captured)?;
         alloc.free(kept)?;
-        sim.clear_calls();
+        logged.clear_calls();
         let answer = alloc.alloc(&Request::new(30 * MIB, captured).wait(wait)).map(drop);
         let told = matches!(answer, Err(Error::OutOfMemoryInCapture(_)));
         ensure!(told, "in a capture, {wait:?}: {answer:?}");
         for kind in [CallKind::ReleasePlain, CallKind::WaitAny, CallKind::Reached] {
-            equal!(sim.calls().of(kind).calls, 0, "calls of {} in a capture", kind.name());
+            equal!(logged.calls().of(kind).calls, 0, "calls of {} in a capture", kind.name());
         }
-        sim.end_capture(capture)?;
+        capture.end()?;
         busy.finish();
         let got = alloc.alloc(&Request::new(30 * MIB, captured))?;
         alloc.free(got.handle)?;
@@ -105,13 +105,12 @@ fn no_calls(rig: &Rig) -> Outcome {
 }
 
 fn frees_later(rig: &Rig) -> Outcome {
-    let sim = rig.sim()?;
     let [captured, other] = rig.streams()?;
     let alloc = rig.alloc_with(slabs)?;
     let block = alloc.get(48 * MIB, other)?;
-    let capture = sim.begin_capture(captured)?;
+    let capture = rig.capture(captured)?;
     alloc.free(block)?;
-    sim.end_capture(capture)?;
+    capture.end()?;
     let got = alloc.alloc(&Request::new(48 * MIB, other).wait(Wait::OnHost(rig.patience())))?;
     alloc.free(got.handle)?;
     alloc.release_cached()?;
@@ -121,14 +120,13 @@ fn frees_later(rig: &Rig) -> Outcome {
 
 fn no_passes(rig: &Rig) -> Outcome {
     use terrane_core::compact::{Goal, Limits};
-    let sim = rig.sim()?;
     let captured = rig.stream()?;
     let alloc = rig.alloc_with(slabs)?;
-    let capture = sim.begin_capture(captured)?;
+    let capture = rig.capture(captured)?;
     let answer = alloc.begin_pass(Goal::Release { bytes: MIB }, Limits::NONE).map(drop);
     let told = answer == Err(Error::Device(DeviceError::Capturing));
     ensure!(told, "a pass in a capture: {answer:?}");
-    sim.end_capture(capture)?;
+    capture.end()?;
     let pass = alloc.begin_pass(Goal::Release { bytes: MIB }, Limits::NONE)?;
     pass.end_pass()?;
     alloc.sound()

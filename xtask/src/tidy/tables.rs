@@ -72,6 +72,8 @@ pub const UNSAFE_WITHIN: &[&str] = &[
     // How the suite keeps real devices busy, and its kernels in a language that nobody checks.
     "tests/src/gate.rs",
     "tests/src/spin.rs",
+    // How it is a program of the device's own API.
+    "tests/src/native/",
     "tests/src/clauses/kernels.rs",
     // A child of which the suite looks that it gets no device: nothing safe forks.
     "tests/src/clauses/fork.rs",

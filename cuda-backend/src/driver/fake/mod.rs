@@ -4,7 +4,7 @@
 
 mod memory;
 mod modules;
-mod work;
+pub(crate) mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};

@@ -95,7 +95,7 @@ impl Work {
         self.events.get(&event).is_none_or(|(_, done)| *done >= version)
     }
 
-    fn complete(&mut self, event: RawEvent, version: u64) {
+    pub(crate) fn complete(&mut self, event: RawEvent, version: u64) {
         if let Some((_, done)) = self.events.get_mut(&event) {
             *done = (*done).max(version);
         }

@@ -130,18 +130,15 @@ pub(super) fn off(rig: &Rig) -> Outcome {
 }
 
 pub(super) fn captured(rig: &Rig) -> Outcome {
-    let sim = rig.sim()?;
     let board = Board::new(rig)?;
     let (before, other) = (board.offsets()?, rig.stream()?);
-    let Some(capture) = sim.begin_capture(other).ok() else {
-        return Err(Stop::failed("the model does not capture"));
-    };
+    let capture = rig.capture(other)?;
     let mut submission = board.alloc.submit(other);
     for (_, block) in board.live() {
         submission.resolve(block)?;
     }
     submission.close()?;
-    sim.end_capture(capture)?;
+    capture.end()?;
     let report = board.alloc.compact(HALF, Limits::NONE)?;
     equal!((report.moves, refused(&report, Why::Captured)), (0, 8), "moves under a graph");
     equal!(board.moved(&before)?, 0, "blocks that moved");

@@ -351,14 +351,13 @@ fn stale_in_use(rig: &Rig) -> Outcome {
 }
 
 fn captured(rig: &Rig) -> Outcome {
-    let sim = rig.sim()?;
     for by_hand in [false, true] {
         for inside in [false, true] {
             let (alloc, page) = (limited(rig, 6)?, page(rig));
             let [own, other] = rig.streams()?;
             let [block, between] = pair(rig, &alloc, 4, own)?;
             let at = alloc.info(block)?.place;
-            let capture = sim.begin_capture(other)?;
+            let capture = rig.capture(other)?;
             if by_hand {
                 alloc.record_use(block, other)?;
             } else {
@@ -370,7 +369,7 @@ fn captured(rig: &Rig) -> Outcome {
             if inside {
                 alloc.free(block)?;
             }
-            sim.end_capture(capture)?;
+            capture.end()?;
             if !inside {
                 alloc.free(block)?;
             }

@@ -1,0 +1,95 @@
+//! The device's own API, used beside Terrane as programs do.
+
+#[cfg(feature = "program")]
+pub(crate) mod cuda;
+#[cfg(feature = "program")]
+pub(crate) mod vulkan;
+
+use terrane_core::device::sim::SimDevice;
+use terrane_core::device::{CaptureId, DeviceError, StreamId};
+
+use crate::busy::{Held, Keeper};
+use crate::clause::Outcome;
+
+/// Streams of a program's own, wrapped.
+pub trait Foreign: Send + Sync {
+    /// Makes a stream and wraps it. The suite retires it.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn wrap(&self) -> Result<StreamId, DeviceError>;
+
+    /// Work that the program submits to it by itself, which waits for what the stream is to wait
+    /// for and is done after [`Held::let_go`]. Works of one stream are let go in their order. The
+    /// point is a mark made behind it.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn submit(&self, stream: StreamId) -> Result<Box<dyn Held>, DeviceError>;
+
+    /// Lets the program go on as far as it can: called while the suite waits, for a program that has
+    /// no thread of its own.
+    fn go_on(&self) {}
+}
+
+/// Captures of streams into graphs, as a program begins and ends them.
+pub trait Captures: Send + Sync {
+    /// Begins to capture a stream.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn begin(&self, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Ends the capture on the stream on which it began. The graph is never launched.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn end(&self, stream: StreamId) -> Result<(), DeviceError>;
+}
+
+/// An open capture, ended when dropped at the latest.
+pub(crate) struct Capture(Option<Opened>);
+
+enum Opened {
+    Model(SimDevice, CaptureId),
+    Kept(std::sync::Arc<dyn Keeper>, StreamId),
+}
+
+impl Capture {
+    /// On a model.
+    pub fn of_model(sim: &SimDevice, stream: StreamId) -> Result<Self, DeviceError> {
+        let capture = sim.begin_capture(stream)?;
+        Ok(Self(Some(Opened::Model(sim.clone(), capture))))
+    }
+
+    /// By the device's own API; `None` where the suite does not speak it.
+    pub fn kept(
+        keeper: &std::sync::Arc<dyn Keeper>,
+        stream: StreamId,
+    ) -> Result<Option<Self>, DeviceError> {
+        let Some(captures) = keeper.captures() else { return Ok(None) };
+        captures.begin(stream)?;
+        Ok(Some(Self(Some(Opened::Kept(std::sync::Arc::clone(keeper), stream)))))
+    }
+
+    /// Ends it.
+    pub fn end(mut self) -> Outcome {
+        Ok(self.close()?)
+    }
+
+    fn close(&mut self) -> Result<(), DeviceError> {
+        match self.0.take() {
+            Some(Opened::Model(sim, capture)) => sim.end_capture(capture),
+            Some(Opened::Kept(keeper, stream)) => {
+                keeper.captures().map_or(Ok(()), |captures| captures.end(stream))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
