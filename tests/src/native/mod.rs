@@ -27,8 +27,8 @@ pub trait Foreign: Send + Sync {
     /// What the device says.
     fn submit(&self, stream: StreamId) -> Result<Box<dyn Held>, DeviceError>;
 
-    /// Lets the program go on as far as it can: called while the suite waits, for a program that has
-    /// no thread of its own.
+    /// Lets the program go on as far as it can: called while the suite waits, for one that has no
+    /// thread of its own.
     fn go_on(&self) {}
 }
 
