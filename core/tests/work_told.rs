@@ -66,3 +66,51 @@ fn events_tell_of_work_of_what_waits_for_it_and_of_how_far_it_was_found_to_be() 
     reached.sort_unstable();
     assert!(reached[0] >= (own.0, made.value) && reached[1] == (other.0, used.value));
 }
+
+#[test]
+fn a_recording_is_told_what_an_open_submission_holds_and_a_flight_recorder_is_not() {
+    use terrane_core::compact::Why;
+    use terrane_core::event::RecorderMode;
+    let sim = Sim::slabs().open();
+    let alloc = Allocator::new(sim.shared()).unwrap();
+    let stream = alloc.device().create_stream(StreamSpec::default()).unwrap();
+    let [free, fixed] = [true, false].map(|movable| {
+        let request = Request::new(4096, stream).movable(movable);
+        alloc.alloc(&request).unwrap().handle
+    });
+    let holds = || {
+        let mut events = Vec::new();
+        alloc.drain_events(&mut events, usize::MAX);
+        let told = events.into_iter().filter(|event| event.is(EventKind::Hold));
+        told.map(|event| event.a).collect::<Vec<_>>()
+    };
+    let work = |pinned: bool| {
+        let mut submission = alloc.submit(stream);
+        submission.resolve(free).unwrap();
+        submission.resolve(fixed).unwrap();
+        // A second use of the same block holds it no more than the first.
+        submission.resolve(free).unwrap();
+        let pin = pinned.then(|| alloc.pin(free).unwrap());
+        let while_open = holds();
+        submission.close().unwrap();
+        let after = holds();
+        drop(pin);
+        (while_open, after, holds())
+    };
+    let (held, nothing) = (Why::Held as u64, 0);
+    assert_eq!(work(false), (vec![], vec![], vec![]), "the flight recorder");
+    alloc.set_recorder(RecorderMode::Stream { capacity: 1 << 10 });
+    assert_eq!(work(false), (vec![held], vec![nothing], vec![]));
+    // A guard that outlives the submission holds it on.
+    assert_eq!(work(true), (vec![held, held], vec![], vec![nothing]));
+    // What ends before the call does is told nowhere.
+    alloc.write(stream, free, 0, &[1; 64]).unwrap();
+    assert_eq!(holds(), Vec::<u64>::new());
+    // One that was open when recording began is told of when it ends.
+    alloc.set_recorder(RecorderMode::Off);
+    let mut submission = alloc.submit(stream);
+    submission.resolve(free).unwrap();
+    alloc.set_recorder(RecorderMode::Stream { capacity: 1 << 10 });
+    submission.close().unwrap();
+    assert_eq!(holds(), [nothing]);
+}

@@ -167,6 +167,11 @@ impl Inner {
     /// Ends one hold of each block, recording `point` as a use, and completes frees that waited
     /// for it.
     pub(super) fn unhold(&self, keys: &[Key], point: Option<SyncPoint>) {
+        self.end_use(keys, point, false);
+    }
+
+    /// The same for a submission; `is_told`: that it held them was told while it was open.
+    pub(super) fn end_use(&self, keys: &[Key], point: Option<SyncPoint>, is_told: bool) {
         let (mut views, mut to_check) = (Vec::new(), Vec::new());
         let mut state = self.lock_shelved();
         if let Some(point) = point {
@@ -180,7 +185,7 @@ impl Inner {
                 state.pool_mut(&block).add_use(block.spot, point);
             }
             if block.holds == 0 {
-                state.tell_let_go(key);
+                state.tell_let_go(key, is_told);
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {

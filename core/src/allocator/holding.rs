@@ -2,7 +2,7 @@
 //! making, and when that changes; and what a pass is to reach and may spend.
 
 use crate::compact::{Goal, Limits, Mode, Why};
-use crate::event::{Event, EventKind, GoalKind};
+use crate::event::{Event, EventKind, GoalKind, RecorderMode};
 use crate::id::Key;
 use crate::request::Request;
 
@@ -26,6 +26,11 @@ pub(super) const fn code_of_new(request: &Request<'_>, is_graphs: bool) -> u8 {
     } else {
         NOTHING
     }
+}
+
+/// Whether a block could not be moved without a guard either.
+const fn is_fixed(block: &Block) -> bool {
+    !block.has(flag::MOVABLE) || block.has(flag::RAW)
 }
 
 impl State {
@@ -61,19 +66,34 @@ impl State {
 
     /// Tells that a guard holds a block, unless it could not be moved without that either.
     pub(super) fn tell_guard(&mut self, key: Key) {
-        let is_fixed = |block: &Block| !block.has(flag::MOVABLE) || block.has(flag::RAW);
         if self.blocks.get(key).is_ok_and(|block| !is_fixed(block)) {
             self.guarded.insert(key);
             self.tell_hold(key);
         }
     }
 
-    /// Tells that the last hold of a block has ended, if it was told of one.
-    #[inline]
-    pub(super) fn tell_let_go(&mut self, key: Key) {
-        if !self.guarded.is_empty() && self.guarded.remove(&key) && self.block(key).is_ok() {
+    /// Tells that an open submission holds a block that nothing held, to whoever takes all events:
+    /// in a flight recorder they would take the place of what they are about.
+    pub(super) fn tell_open(&mut self, key: Key) {
+        let is_first = |block: &Block| block.holds == 1 && !is_fixed(block);
+        if self.is_streaming() && self.blocks.get(key).is_ok_and(is_first) {
             self.tell_hold(key);
         }
+    }
+
+    /// Tells that the last hold of a block has ended, if it was told of one; `is_submission`: of
+    /// one that [`tell_open`](Self::tell_open) tells of.
+    #[inline]
+    pub(super) fn tell_let_go(&mut self, key: Key, is_submission: bool) {
+        let was_guarded = !self.guarded.is_empty() && self.guarded.remove(&key);
+        let was_told = was_guarded || is_submission && self.is_streaming();
+        if was_told && self.block(key).is_ok_and(|block| was_guarded || !is_fixed(block)) {
+            self.tell_hold(key);
+        }
+    }
+
+    const fn is_streaming(&self) -> bool {
+        matches!(self.ring.mode(), RecorderMode::Stream { .. })
     }
 
     /// Tells what a pass that begins is to reach and may spend.

@@ -24,6 +24,8 @@ pub struct Submission {
     held: Vec<Key>,
     /// The graph that the work becomes part of.
     graph: Option<u32>,
+    /// Whether it ends before its opener does: what it holds is not told.
+    brief: bool,
     closed: bool,
 }
 
@@ -89,6 +91,9 @@ impl Submission {
                 // The graph replays with this address.
                 state.note_captured(key, graph);
             }
+            if !self.brief {
+                state.tell_open(key);
+            }
             (at, state.waits_on(key, self.stream))
         };
         self.held.push(key);
@@ -120,7 +125,7 @@ impl Submission {
     fn end(&mut self, point: Option<SyncPoint>) {
         if !self.closed {
             self.closed = true;
-            self.alloc.inner.unhold(&self.held, point);
+            self.alloc.inner.end_use(&self.held, point, !self.brief);
         }
     }
 }
@@ -138,7 +143,15 @@ impl Allocator {
     pub fn submit(&self, stream: StreamId) -> Submission {
         // A graph too many to have a number is never released: what it uses stays for good.
         let graph = self.inner.graph_of(stream).unwrap_or(Some(u32::MAX));
-        Submission { alloc: self.clone(), stream, held: Vec::new(), graph, closed: false }
+        let (alloc, held) = (self.clone(), Vec::new());
+        Submission { alloc, stream, held, graph, brief: false, closed: false }
+    }
+
+    /// One that ends before its opener does.
+    fn submit_briefly(&self, stream: StreamId) -> Submission {
+        let mut submission = self.submit(stream);
+        submission.brief = true;
+        submission
     }
 
     /// Runs a kernel over blocks: resolves them, puts the waits in, submits, marks their use.
@@ -156,7 +169,7 @@ impl Allocator {
     ) -> Result<SyncPoint, Error> {
         let compute = self.inner.compute()?;
         let limit = self.inner.caps().max_binding_bytes;
-        let mut submission = self.submit(stream);
+        let mut submission = self.submit_briefly(stream);
         let mut places = Vec::with_capacity(bindings.len());
         for slice in bindings {
             let at = submission.resolve(slice.handle)?;
@@ -177,7 +190,7 @@ impl Allocator {
     /// # Errors
     /// Those of [`Submission::resolve`]; [`Error::OutOfRange`]; the device's.
     pub fn copy(&self, stream: StreamId, from: Slice, to: Slice) -> Result<SyncPoint, Error> {
-        let mut submission = self.submit(stream);
+        let mut submission = self.submit_briefly(stream);
         let (from, available) = from.within(&submission.resolve(from.handle)?)?;
         let (to, bytes) = to.within(&submission.resolve(to.handle)?)?;
         let op = CopyOp { from, to, bytes: bytes.min(available) };
@@ -197,7 +210,7 @@ impl Allocator {
         offset: u64,
         data: &[u8],
     ) -> Result<SyncPoint, Error> {
-        let mut submission = self.submit(stream);
+        let mut submission = self.submit_briefly(stream);
         let slice = Slice::write(handle).part(offset, data.len() as u64);
         let (place, _) = slice.within(&submission.resolve(handle)?)?;
         let point = self.inner.device.write(stream, place, data)?;
@@ -211,7 +224,7 @@ impl Allocator {
     /// # Errors
     /// Those of [`Submission::resolve`]; [`Error::OutOfRange`]; the device's.
     pub fn read(&self, stream: StreamId, slice: Slice) -> Result<Ticket, Error> {
-        let mut submission = self.submit(stream);
+        let mut submission = self.submit_briefly(stream);
         let (place, bytes) = slice.within(&submission.resolve(slice.handle)?)?;
         let ticket = self.inner.device.read(stream, place, bytes)?;
         submission.close_at(ticket.point);

@@ -95,7 +95,8 @@ pub enum EventKind {
     /// that waits.
     WorkWaits = 35,
     /// What holds a block in place has changed. `a` the number of [`Why`](crate::compact::Why), or
-    /// 0 when nothing does. Holds that end with the submission which uses the block are not told.
+    /// 0 when nothing does. That an open submission holds it is told in recordings, not to the
+    /// flight recorder; holds that end before the call which made them are told nowhere.
     Hold = 36,
     /// What the pass of moves that begins next is to reach. `a` its number; `b` bytes, or parts of
     /// a million for a fragmentation; `c` a [`GoalKind`].

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueHint;
@@ -9,7 +10,7 @@ use terrane_trace::live::sockets;
 
 use crate::exit::BadInput;
 use crate::progress;
-use crate::window::{self, At, Coloring, Headless, Renderer, Shot, Target, View};
+use crate::window::{self, At, Coloring, Headless, Renderer, Shot, Source, Target, View};
 
 /// Options of `inspect`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub struct Args {
     #[arg(long, requires = "screenshot")]
     pub view: Option<View>,
     /// The moment: PEAK, FAILURE, START, END or the number of an event; without it, the fatal
-    /// failure if there is one, else the peak.
+    /// failure if there is one, else the peak; of a running program the end.
     #[arg(long, value_name = "MOMENT", requires = "screenshot")]
     pub at: Option<At>,
     /// The size of the picture in pixels.
@@ -39,11 +40,18 @@ pub struct Args {
     /// What colour stands for in the maps.
     #[arg(long, value_name = "BY", default_value = "size")]
     pub color: Coloring,
-    /// Look on at this running program of yours, by its process number, or at one over TCP of this
-    /// machine, such as the end of a tunnel (ADDRESS:PORT; the token is taken from the variable
-    /// TERRANE_TOKEN). The control token, if there is one, is taken from TERRANE_CONTROL.
-    #[arg(long, value_name = "PID|ADDRESS", conflicts_with = "screenshot")]
+    /// Which device to show of files that tell of several; without it, the one with the longest
+    /// history.
+    #[arg(long, value_name = "N")]
+    pub device: Option<usize>,
+    /// Look on at this running program of yours, by its process number or its name, or at one over
+    /// TCP of this machine, such as the end of a tunnel (ADDRESS:PORT; the token is taken from the
+    /// variable TERRANE_TOKEN). The control token, if there is one, is taken from TERRANE_CONTROL.
+    #[arg(long, value_name = "PID|NAME|ADDRESS")]
     pub attach: Vec<String>,
+    /// How long to look on at a program before its picture is drawn; its full state comes at once.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub watch: Duration,
     /// Print all commands and keys of the window as a table.
     #[arg(long)]
     pub keys: bool,
@@ -73,6 +81,12 @@ fn size(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("`{text}` is no number of seconds up to 3600"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 fn scale(text: &str) -> Result<f32, String> {
     let factor = text.parse().ok().filter(|factor| (0.5..=3.0).contains(factor));
     factor.ok_or_else(|| format!("`{text}` is no factor from 0.5 to 3"))
@@ -89,7 +103,7 @@ pub fn has_display() -> bool {
 /// # Errors
 /// No display; no graphics driver.
 pub fn window(files: Vec<PathBuf>) -> Result<()> {
-    window::open(files, Vec::new())
+    window::open((files, None), Vec::new())
 }
 
 /// The program that is meant.
@@ -102,8 +116,7 @@ fn target(text: &str) -> Result<Target> {
         })?;
         return Ok(Target::Tcp(at, token));
     }
-    let bad = || BadInput(format!("`{text}` is neither a process number nor ADDRESS:PORT"));
-    let process: u32 = text.parse().map_err(|_| bad())?;
+    let Ok(process) = text.parse::<u32>() else { return named(text) };
     let own = format!("{process}-");
     let is_its =
         |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&own));
@@ -114,6 +127,26 @@ fn target(text: &str) -> Result<Target> {
         ))
     };
     Ok(Target::Local(sockets().into_iter().find(is_its).ok_or_else(missing)?))
+}
+
+/// The one running program of that name.
+fn named(name: &str) -> Result<Target> {
+    let offered = window::offered();
+    let mut its = offered.iter().filter(|one| one.program == name);
+    let bad = match (its.next(), its.next()) {
+        (Some(one), None) => return Ok(one.target.clone()),
+        (Some(_), Some(_)) => "is the name of several programs; give a process number",
+        (None, _) => {
+            "is neither the number nor the name of a process that shows an allocator, nor \
+             ADDRESS:PORT"
+        }
+    };
+    let there: Vec<&str> = offered.iter().map(|one| one.text.as_str()).collect();
+    let there = match there.is_empty() {
+        true => "no program of yours shows one now".to_owned(),
+        false => format!("there are: {}", there.join("; ")),
+    };
+    Err(BadInput(format!("`{name}` {bad}; {there}")).into())
 }
 
 /// Opens the window or draws the picture.
@@ -127,15 +160,19 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
     let Some(target) = &args.screenshot else {
         let control = std::env::var("TERRANE_CONTROL").unwrap_or_default();
         let attached = args.attach.iter().map(|text| Ok((target(text)?, control.clone())));
-        return window::open(args.files.clone(), attached.collect::<Result<_>>()?);
+        let files = (args.files.clone(), args.device);
+        return window::open(files, attached.collect::<Result<_>>()?);
     };
-    let [file] = args.files.as_slice() else {
-        return Err(BadInput("give one file to draw".to_owned()).into());
+    let source = match (args.files.as_slice(), args.attach.as_slice()) {
+        ([file], []) => Source::File(file.clone(), args.device),
+        ([], [program]) => Source::Program(self::target(program)?, args.watch),
+        _ => return Err(BadInput("give one file or one program to draw".to_owned()).into()),
     };
+    let first = if args.attach.is_empty() { At::FirstLook } else { At::End };
     let wanted = Headless {
-        file: file.clone(),
+        source,
         view: args.view,
-        at: args.at.unwrap_or(At::FirstLook),
+        at: args.at.unwrap_or(first),
         coloring: args.color,
         shot: Shot {
             size: args.size,

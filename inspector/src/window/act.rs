@@ -7,10 +7,10 @@ use egui::Context;
 use egui_tiles::{Container, Tile};
 
 use super::app::{Inspector, Notice};
-use super::attach::Picker;
 use super::commands::Command;
 use super::document::Document;
 use super::layout::Axis;
+use super::picker::Picker;
 use super::run::Work;
 use super::settings::Theme;
 use super::view::{Arrangement, View};
@@ -51,8 +51,8 @@ impl Inspector {
             Command::CopyTable | Command::CopyCsv => {
                 let csv = command == Command::CopyCsv;
                 if let Some(document) = self.document() {
-                    let tables = &document.panels.tables;
-                    ctx.copy_text(tables.copy(&document.recording, &document.moment, csv));
+                    let of = (&document.recording, &document.moment);
+                    document.panels.tables.start_copy(ctx, of, csv);
                 }
             }
             Command::Palette => self.palette.open(),
@@ -200,8 +200,10 @@ impl Inspector {
         let at = document.map_or(0, |document| document.sight.at);
         let coloring = document.map_or(self.settings.coloring, |d| d.sight.coloring);
         let theme = if ctx.theme() == egui::Theme::Dark { "dark" } else { "light" };
+        let device = document.and_then(Document::chosen_device);
+        let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
         format!(
-            "terrane inspect '{}' --view {} --at {at} --color {} --theme {theme} --screenshot \
+            "terrane inspect '{}'{device} --view {} --at {at} --color {} --theme {theme} --screenshot \
              {}.png",
             path.display().to_string().replace('\'', "'\\''"),
             self.active.slug(),

@@ -7,13 +7,14 @@ use std::sync::mpsc::Receiver;
 use egui::{Context, Ui};
 use egui_tiles::Tree;
 
-use super::attach::Picker;
 use super::commands::{Command, Entry, pressed, table};
 use super::document::Document;
+use super::layout::Painted;
 use super::load::{Came, Load, OpenError};
 use super::model::Recording;
 use super::overlays::Palette;
 use super::paint::{Look, Surface};
+use super::picker::Picker;
 use super::run::Run;
 use super::session::Kept;
 use super::settings::{Settings, Theme};
@@ -139,14 +140,25 @@ impl Inspector {
 
     /// Starts to open a file.
     pub fn load(&mut self, ctx: &Context, path: PathBuf) {
+        self.load_device(ctx, path, None);
+    }
+
+    /// The same; of a file that tells of several devices, the one named is shown.
+    pub fn load_device(&mut self, ctx: &Context, path: PathBuf, device: Option<usize>) {
         let waker = ctx.clone();
-        self.loads.push(Load::start(path, move || waker.request_repaint()));
+        let coloring = self.settings.coloring;
+        self.loads.push(Load::start((path, device), coloring, move || waker.request_repaint()));
     }
 
     /// Adds what was read.
     pub fn add(&mut self, recording: Recording) {
         let (coloring, axis) = (self.settings.coloring, self.settings.axis);
-        self.documents.push(Document::new(recording, coloring, axis));
+        self.push(Document::new(recording, coloring, axis));
+    }
+
+    /// Adds a document, and shows it.
+    pub(super) fn push(&mut self, document: Document) {
+        self.documents.push(document);
         self.current = self.documents.len() - 1;
     }
 
@@ -171,7 +183,6 @@ impl Inspector {
                 }
             }
         }
-        document.catch_up();
     }
 
     /// Whether something is on its way that a picture should wait for.
@@ -282,8 +293,8 @@ impl Inspector {
                 }
                 // What was cancelled is not shown any more.
                 Some(Came::First(_)) if load.progress.stopped() => {}
-                Some(Came::First(recording)) => {
-                    let shown = self.first_picture(recording, load.document);
+                Some(Came::First(painted)) => {
+                    let shown = self.first_picture(painted, load.document);
                     self.loads[at].document = Some(shown);
                     at += 1;
                 }
@@ -307,39 +318,33 @@ impl Inspector {
 
     /// Shows a moment of a file that is being read, in place of an earlier one. Gives its place
     /// among the documents.
-    pub(super) fn first_picture(&mut self, recording: Recording, earlier: Option<usize>) -> usize {
-        let shown = earlier.filter(|at| {
-            self.documents.get(*at).is_some_and(|shown| shown.recording.path == recording.path)
-        });
-        match shown {
+    pub(super) fn first_picture(&mut self, painted: Arc<Painted>, earlier: Option<usize>) -> usize {
+        let path = &painted.recording.path;
+        let is_its = |shown: &Document| shown.recording.path == *path;
+        match earlier.filter(|at| self.documents.get(*at).is_some_and(is_its)) {
             Some(at) => {
-                self.documents[at].replace(Arc::new(recording));
+                self.documents[at].show(painted);
                 at
             }
             None => {
-                self.add(recording);
+                self.push(Document::of(painted, self.settings.axis));
                 self.current
             }
         }
     }
 
     /// Shows a file that was read, in place of its first picture if there is one.
-    pub(super) fn opened(&mut self, result: Result<Recording, OpenError>, at: Option<usize>) {
+    pub(super) fn opened(&mut self, result: Result<Arc<Painted>, OpenError>, at: Option<usize>) {
         let first = at.and_then(|at| self.documents.get_mut(at));
         match result {
-            Ok(recording) => {
-                self.settings.opened(&recording.path);
-                let (opened, before) = (recording.path.clone(), self.current);
+            Ok(painted) => {
+                self.settings.opened(&painted.recording.path);
+                let (opened, before) = (painted.recording.path.clone(), self.current);
                 match first {
                     // Where the person looks by then is kept, but for the moment.
-                    Some(document) => {
-                        let (path, at) = (recording.path.clone(), recording.first_look());
-                        if document.recording.path == path {
-                            document.replace(Arc::new(recording));
-                            document.go(at);
-                        }
-                    }
-                    None => self.add(recording),
+                    Some(document) if document.recording.path == opened => document.show(painted),
+                    Some(_) => {}
+                    None => self.push(Document::of(painted, self.settings.axis)),
                 }
                 self.resume(&opened, before);
             }

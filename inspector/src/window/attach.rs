@@ -5,12 +5,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use terrane_trace::file::{Meta, Status};
-use terrane_trace::live::{Client, Compact, Message, sockets};
+use terrane_trace::live::{Client, Compact, Message};
 use terrane_trace::recording::Follow;
 
 use super::link::{Heard, Link};
@@ -47,17 +46,6 @@ impl Target {
     }
 }
 
-/// An allocator that can be looked on at.
-#[derive(Clone, Debug)]
-pub struct Offered {
-    /// Where it is.
-    pub target: Target,
-    /// Its process, the program and the device, in words.
-    pub text: String,
-    /// Live and reserved bytes.
-    pub status: Status,
-}
-
 /// Figures come every half second; who is silent for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two recordings handed to the window, at least.
@@ -66,31 +54,6 @@ const BETWEEN: Duration = Duration::from_millis(250);
 const REST: u32 = 3;
 /// From so many events on the oldest are left out.
 const EVENTS_MOST: usize = 4_000_000;
-
-/// The allocators of this user's programs. Asks each for its first figures, at most two seconds.
-pub fn offered() -> Vec<Offered> {
-    let asked = sockets().into_iter().map(|path| std::thread::spawn(move || ask(path)));
-    let asked: Vec<_> = asked.collect();
-    asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
-}
-
-fn ask(path: PathBuf) -> Option<Offered> {
-    let mut client = Client::connect(&path, Duration::from_secs(2)).ok()?;
-    let end = Instant::now() + Duration::from_secs(2);
-    let mut meta = None;
-    while Instant::now() < end {
-        match client.receive().ok()?? {
-            Message::Meta(found) => meta = Some(found),
-            Message::Status(status) => {
-                let meta = meta.unwrap_or_default();
-                let text = format!("{} {}, {}", meta.process, meta.program, meta.device);
-                return Some(Offered { target: Target::Local(path), text, status });
-            }
-            _ => {}
-        }
-    }
-    None
-}
 
 /// What the window and the thread share.
 #[derive(Clone)]
@@ -121,6 +84,41 @@ pub(super) fn follow(target: &Target, steering: &Steering, feed: &Feed) -> Resul
     let live = Live::new(target.name(), "running program");
     let again = |link: &Link| link.again(target, steering);
     follow_link((link, live), &again, steering, feed)
+}
+
+/// Looks on at a program for a while and gives what it told: its full state, and what happened
+/// since.
+pub(super) fn look(target: &Target, time: Duration) -> Result<Recording, String> {
+    let steering =
+        Steering { stop: Arc::default(), compact: Arc::default(), control: Arc::default() };
+    let mut link = Link::open(target, &steering)?;
+    let mut live = Live::new(target.name(), "running program");
+    let (asked, mut is_begun) = (Instant::now(), None);
+    loop {
+        match link.next() {
+            Heard::Message(Message::Meta(meta)) if live.is_of_another(&meta) => break,
+            Heard::Message(message) => live.take(message)?,
+            Heard::End(why) => match (link.again(target, &steering), is_begun) {
+                (Some(again), _) => link = again,
+                // It has ended: what it told is what there is.
+                (None, Some(_)) => break,
+                (None, None) => {
+                    let why = why.unwrap_or_else(|| "it ended before it told anything".to_owned());
+                    return Err(format!("{}: {why}", live.name));
+                }
+            },
+            Heard::Nothing | Heard::NotAsked(_) => {}
+        }
+        if live.has_state {
+            let begun: &mut Instant = is_begun.get_or_insert_with(Instant::now);
+            if begun.elapsed() >= time {
+                break;
+            }
+        } else if asked.elapsed() > PATIENCE {
+            return Err(format!("{} has told nothing within 5 s", live.name));
+        }
+    }
+    Ok(live.recording())
 }
 
 /// Follows a run in this program until it ends.
@@ -189,6 +187,8 @@ struct Live {
     limit: u64,
     /// Whether something came that was not handed over.
     is_new: bool,
+    /// Whether the full state came.
+    has_state: bool,
     /// Its process, and when it began to tell.
     who: Option<(u32, u64)>,
     kind: &'static str,
@@ -204,6 +204,7 @@ impl Live {
             limits: Vec::new(),
             limit: 0,
             is_new: false,
+            has_state: false,
             who: None,
             kind,
             keeps_name: false,
@@ -233,7 +234,7 @@ impl Live {
             Message::State(state) => {
                 self.limit = state.limit.unwrap_or(self.limit);
                 self.follow.state(&state).map_err(bad)?;
-                self.is_new = true;
+                (self.is_new, self.has_state) = (true, true);
             }
             Message::Events(events) => {
                 if self.follow.len() + events.len() > EVENTS_MOST {
@@ -268,7 +269,7 @@ impl Live {
     fn recording(&mut self) -> Recording {
         self.is_new = false;
         let read = self.follow.recording();
-        let mut recording = build(read, &PathBuf::new(), |_| {});
+        let mut recording = build(read, &PathBuf::new(), None, |_| {});
         recording.name.clone_from(&self.name);
         recording.kind = self.kind;
         recording.is_live = true;
@@ -296,92 +297,9 @@ fn merge(told: &mut Vec<LimitRow>, figures: &[LimitRow]) {
     *told = merged;
 }
 
-/// What was found, each where it was before and new ones behind: nobody's button moves from under
-/// the pointer because others come.
-fn in_place(before: &[Offered], mut found: Vec<Offered>) -> Vec<Offered> {
-    let place = |one: &Offered| {
-        before.iter().position(|other| other.target == one.target).unwrap_or(usize::MAX)
-    };
-    found.sort_by_key(place);
-    found
-}
-
-/// Programs come and go: who is there is asked again after so long.
-const AGAIN: Duration = Duration::from_secs(2);
-
-/// The allocators that are offered, once they have been asked.
-pub struct Picker {
-    /// What was found.
-    pub found: Vec<Offered>,
-    asked: Option<Receiver<Vec<Offered>>>,
-    answered: Instant,
-    /// The address that is being typed.
-    pub address: String,
-    /// The token that is being typed.
-    pub token: String,
-    /// The control token that is being typed.
-    pub control: String,
-}
-
-impl Picker {
-    /// Opens it, and asks who is there.
-    pub fn open(ctx: &egui::Context) -> Self {
-        let mut picker = Self {
-            found: Vec::new(),
-            asked: None,
-            answered: Instant::now(),
-            address: String::new(),
-            token: String::new(),
-            control: String::new(),
-        };
-        picker.ask(ctx);
-        picker
-    }
-
-    /// Asks again, unless answers are on their way.
-    pub fn ask(&mut self, ctx: &egui::Context) {
-        if self.asked.is_some() {
-            return;
-        }
-        let (sender, receiver) = channel();
-        let waker = ctx.clone();
-        std::thread::spawn(move || {
-            // The window may be gone.
-            let _ = sender.send(offered());
-            waker.request_repaint();
-        });
-        self.asked = Some(receiver);
-    }
-
-    /// Takes answers in, asks again after a while, and tells whether the first are still to come.
-    pub fn is_asking(&mut self, ctx: &egui::Context) -> bool {
-        if let Some(found) = self.asked.as_ref().and_then(|asked| asked.try_recv().ok()) {
-            (self.asked, self.answered) = (None, Instant::now());
-            self.found = in_place(&self.found, found);
-        }
-        if self.asked.is_none() && self.answered.elapsed() >= AGAIN {
-            self.ask(ctx);
-        }
-        ctx.request_repaint_after(if self.asked.is_some() { AGAIN / 20 } else { AGAIN });
-        self.asked.is_some() && self.found.is_empty()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn programs_keep_their_place_in_the_choice_and_new_ones_come_behind() {
-        let one = |port: u16| Offered {
-            target: Target::Tcp(SocketAddr::from(([127, 0, 0, 1], port)), String::new()),
-            text: String::new(),
-            status: Status::default(),
-        };
-        let found = in_place(&[one(3), one(1), one(2)], vec![one(9), one(1), one(8), one(3)]);
-        let targets: Vec<Target> = found.into_iter().map(|it| it.target).collect();
-        assert_eq!(targets, [3, 1, 9, 8].map(|port| one(port).target));
-    }
 
     #[test]
     fn limits_and_figures_of_the_device_are_one_line_of_time() {
@@ -427,8 +345,9 @@ mod tests {
                 live.take(message).unwrap();
             }
         }
-        // Nobody takes anything meanwhile; the program never waits for that.
-        for _ in 0..60 {
+        // Nobody takes anything meanwhile; the program never waits for that. It tells more than the
+        // system's buffers between the two hold; what comes slowly is let go of for its age.
+        for _ in 0..if cfg!(debug_assertions) { 60 } else { 300 } {
             work(6_000);
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use egui::{Context, Key, RichText, TextEdit, Ui};
+use terrane_trace::file::Status;
 
 use super::app::{Inspector, Notice};
-use super::attach::{Offered, Picker, Target};
+use super::attach::Target;
 use super::overlays::window;
+use super::picker::Picker;
 use super::run::Work;
 use crate::units;
 
@@ -26,7 +28,7 @@ impl Inspector {
                 ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
                     is_closed = ui.small_button("Close").clicked();
                     if ui.small_button("Look again").clicked() {
-                        picker.ask(ctx);
+                        picker.look_again(ctx);
                     }
                 });
             });
@@ -68,15 +70,22 @@ fn programs(ui: &mut Ui, picker: &mut Picker) -> Option<Result<Target, String>> 
         );
     }
     let mut chosen = None;
-    for Offered { target, text, status } in &picker.found {
-        let (live, reserved) = (units::bytes(status.allocated), units::bytes(status.reserved));
-        ui.horizontal_wrapped(|ui| {
-            let button = ui.button("Attach");
-            if button.accessible_name(format!("Attach to {text}")).clicked() {
-                chosen = Some(Ok(target.clone()));
-            }
-            ui.label(text);
-            ui.weak(format!("{live} live, {reserved} reserved"));
+    for one in &picker.found {
+        // Named after the program, so that a click stays one whoever is listed before it.
+        ui.push_id(format!("{:?}", one.target), |ui| {
+            ui.horizontal_wrapped(|ui| {
+                let button = ui.add_enabled(!one.is_silent, egui::Button::new("Attach"));
+                if button.accessible_name(format!("Attach to {}", one.text)).clicked() {
+                    chosen = Some(Ok(one.target.clone()));
+                }
+                ui.label(&one.text);
+                let Status { allocated, reserved, .. } = one.status;
+                let (live, reserved) = (units::bytes(allocated), units::bytes(reserved));
+                ui.weak(match one.is_silent {
+                    true => "does not answer any more".to_owned(),
+                    false => format!("{live} live, {reserved} reserved"),
+                });
+            });
         });
     }
     chosen

@@ -83,6 +83,9 @@ impl Inspector {
             for at in 0..self.documents.len() {
                 self.tab(ui, at);
             }
+            if let Some(document) = self.documents.get_mut(self.current) {
+                choose_device(ui, document);
+            }
             self.show_runs(ui, commands);
         });
     }
@@ -176,6 +179,25 @@ fn arrangements_width(ui: &Ui) -> f32 {
     Arrangement::ALL.into_iter().map(width).sum()
 }
 
+/// A choice of the device, where the file tells of several.
+fn choose_device(ui: &mut Ui, document: &mut Document) {
+    let Some(mut device) = document.chosen_device() else { return };
+    let recording = std::sync::Arc::clone(&document.recording);
+    let name = |device: usize| format!("device {device}");
+    let before = device;
+    let shown =
+        egui::ComboBox::from_id_salt("device").selected_text(name(device)).show_ui(ui, |ui| {
+            for other in &recording.devices {
+                ui.selectable_value(&mut device, *other, name(*other));
+            }
+        });
+    let tip = format!("the file tells of {} devices", recording.devices.len());
+    shown.response.on_hover_text(tip).accessible_name("device");
+    if device != before {
+        document.choose_device(ui.ctx(), device);
+    }
+}
+
 /// The moment shown, and how to get to another.
 fn scrubber(ui: &mut Ui, document: &mut Document, commands: &mut Vec<Command>) {
     let end = document.recording.end();
@@ -208,7 +230,10 @@ fn scrubber(ui: &mut Ui, document: &mut Document, commands: &mut Vec<Command>) {
             }
         }
         let text = TimeScale::describe(&document.recording, document.sight.at);
-        let of = format!("{text} of {}", units::count(u64::from(end)));
+        let of = match document.is_late() {
+            true => format!("{text} is on its way…"),
+            false => format!("{text} of {}", units::count(u64::from(end))),
+        };
         let width = 230.0_f32.min(ui.available_width() * 0.4);
         ui.spacing_mut().slider_width = (ui.available_width() - width - 16.0).max(60.0);
         let slider = egui::Slider::new(&mut document.sight.at, 0..=end).show_value(false);
@@ -224,8 +249,10 @@ pub fn caption(ui: &mut Ui, document: &Document, view: View) {
     ui.horizontal_wrapped(|ui| {
         ui.label(RichText::new(view.title()).size(20.0));
         ui.add_space(6.0);
+        let device = document.chosen_device();
+        let device = device.map_or_else(String::new, |device| format!(", device {device}"));
         ui.weak(format!(
-            "{} ({}), {}",
+            "{} ({}){device}, {}",
             recording.name,
             recording.kind,
             TimeScale::describe(recording, moment.at)

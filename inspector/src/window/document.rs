@@ -5,8 +5,8 @@ use std::sync::Arc;
 use egui::Context;
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
-use super::layout::{Axis, Camera, Coloring, Focus, Span};
+use super::job::{Job, drop_later};
+use super::layout::{Axis, Camera, Coloring, Focus, Painted, Span};
 use super::model::{Moment, Recording};
 use super::views::Panels;
 
@@ -45,6 +45,11 @@ pub struct Sight {
 }
 
 impl Sight {
+    /// All of a moment.
+    const fn at(at: u32, coloring: Coloring, axis: Axis) -> Self {
+        Self { at, selected: None, coloring, camera: None, axis, span: None, addresses: None }
+    }
+
     /// What stands out in the colours.
     pub fn focus(&self) -> Option<Focus> {
         match self.selected {
@@ -55,8 +60,6 @@ impl Sight {
     }
 }
 
-/// The heap of a recording with no more blocks is worked out within a frame.
-const AT_ONCE: usize = 100_000;
 /// Steps kept for Back.
 const STEPS: usize = 200;
 /// Changes within this many seconds are one step.
@@ -78,6 +81,8 @@ pub struct Document {
     pub sight: Sight,
     /// The heap at the moment.
     pub moment: Arc<Moment>,
+    /// The same, sorted into classes: what is drawn.
+    pub painted: Arc<Painted>,
     /// Moments that were marked, ascending.
     pub marks: Vec<u32>,
     /// The block under the pointer, as of the last frame; all views show it.
@@ -90,50 +95,83 @@ pub struct Document {
     pub file_bytes: u64,
     /// What the views keep for themselves.
     pub panels: Panels,
+    /// What it tells by now; shown as soon as the heap at the moment has been worked out.
+    newest: Arc<Recording>,
     /// The heap at the moment that was gone to, while a thread works it out.
-    coming: Option<Job<Arc<Moment>>>,
+    coming: Option<Job<Arc<Painted>>>,
+    /// Another device of the file, while a thread places its blocks.
+    other_device: Option<Job<Option<Arc<Painted>>>>,
     history: History,
 }
 
 impl Document {
     /// Opens a recording where a person wants to look first.
     pub fn new(recording: Recording, coloring: Coloring, axis: Axis) -> Self {
-        Self::of(Arc::new(recording), coloring, axis)
+        Self::of(first_look(Arc::new(recording), coloring), axis)
     }
 
-    /// The same for a recording that others have too.
-    pub fn of(recording: Arc<Recording>, coloring: Coloring, axis: Axis) -> Self {
-        let at = recording.first_look();
-        let sight =
-            Sight { at, selected: None, coloring, camera: None, axis, span: None, addresses: None };
-        let moment = Arc::new(Moment::of(&recording, at));
+    /// Opens a recording at a moment that has been worked out.
+    pub fn of(painted: Arc<Painted>, axis: Axis) -> Self {
+        let (recording, moment) = (Arc::clone(&painted.recording), Arc::clone(&painted.moment));
+        let (at, coloring) = (moment.at, painted.by.0);
+        let sight = Sight::at(at, coloring, axis);
         let file_bytes = std::fs::metadata(&recording.path).map_or(0, |meta| meta.len());
         Self {
             file_bytes,
+            newest: Arc::clone(&recording),
             recording,
             sight,
             moment,
+            painted,
             marks: Vec::new(),
             hover: None,
             hover_next: None,
             playing: false,
             panels: Panels::default(),
             coming: None,
+            other_device: None,
             history: History::default(),
         }
     }
 
-    /// Shows what a run recorded since; at the end if it was shown before.
-    pub fn replace(&mut self, recording: Arc<Recording>) {
-        let followed = self.sight.at >= self.recording.end();
-        self.recording = recording;
-        if followed {
-            self.sight.at = self.recording.end();
+    /// Shows all of a file whose first picture was shown, where a person wants to look first.
+    pub fn show(&mut self, painted: Arc<Painted>) {
+        let at = painted.moment.at;
+        self.newest = Arc::clone(&painted.recording);
+        self.coming = None;
+        self.adopt(painted);
+        self.sight.at = at;
+    }
+
+    /// Shows what a run recorded since; at the end if it was shown before. Where the moment is
+    /// another one than has been worked out, it is shown once that is there.
+    pub fn replace(&mut self, painted: Arc<Painted>) {
+        self.newest = Arc::clone(&painted.recording);
+        let is_it = painted.moment.at == self.wanted() && painted.by.0 == self.sight.coloring;
+        if is_it && self.sight.focus().is_none() {
+            self.coming = None;
+            self.adopt(painted);
         }
-        self.catch_up();
-        self.panels.forget();
-        // Steps of a run that goes on by itself are none of the person's.
-        self.history.settled = None;
+    }
+
+    /// The moment of what it tells by now that is to be shown.
+    fn wanted(&self) -> u32 {
+        let follows = self.sight.at >= self.recording.end();
+        if follows { self.newest.end() } else { self.sight.at.min(self.newest.end()) }
+    }
+
+    fn adopt(&mut self, painted: Arc<Painted>) {
+        if !Arc::ptr_eq(&painted.recording, &self.recording) {
+            if self.sight.at >= self.recording.end() {
+                self.sight.at = painted.recording.end();
+            }
+            self.panels.forget();
+            // Steps of a run that goes on by itself are none of the person's.
+            self.history.settled = None;
+        }
+        self.recording = Arc::clone(&painted.recording);
+        self.moment = Arc::clone(&painted.moment);
+        drop_later(std::mem::replace(&mut self.painted, painted));
     }
 
     /// Goes to a moment.
@@ -147,33 +185,51 @@ impl Document {
         self.go(u32::try_from(at.max(0)).unwrap_or(u32::MAX));
     }
 
-    /// Works out the heap at the moment that was gone to.
+    /// Works out the heap at the moment that was gone to, at once.
     pub fn catch_up(&mut self) {
         self.coming = None;
-        self.moment = Arc::new(Moment::of(&self.recording, self.sight.at));
+        let by = (self.sight.coloring, self.sight.focus());
+        let painted = Painted::at(&self.newest, self.wanted(), by);
+        self.adopt(Arc::new(painted));
+    }
+
+    /// Whether another moment, or another recording, is shown than is wanted.
+    pub fn is_late(&self) -> bool {
+        let by = (self.sight.coloring, self.sight.focus());
+        let is_newest = Arc::ptr_eq(&self.painted.recording, &self.newest);
+        !is_newest || self.moment.at != self.wanted() || self.painted.by != by
     }
 
     /// Has the heap at the moment that was gone to worked out: at once where that is nothing, else
     /// by a thread, and the heap before it is shown meanwhile.
     fn follow(&mut self, ctx: &Context) {
-        if let Some(moment) = self.coming.as_mut().and_then(|coming| coming.poll().cloned()) {
-            (self.moment, self.coming) = (moment, None);
+        if let Some(painted) = self.coming.as_mut().and_then(|coming| coming.poll().cloned()) {
+            self.coming = None;
+            self.adopt(painted);
         }
-        let at = self.sight.at;
-        if self.moment.at == at || self.coming.as_ref().is_some_and(Job::is_running) {
+        if !self.is_late() || self.coming.as_ref().is_some_and(Job::is_running) {
             return;
         }
-        if self.recording.blocks.len() <= AT_ONCE {
+        if self.newest.is_small() {
             return self.catch_up();
         }
-        let recording = Arc::clone(&self.recording);
-        self.coming = Some(Job::start(ctx, move || Arc::new(Moment::of(&recording, at))));
+        let (recording, at) = (Arc::clone(&self.newest), self.wanted());
+        let by = (self.sight.coloring, self.sight.focus());
+        // Other colours of the same moment need no other heap.
+        let moment = (self.moment.at == at && Arc::ptr_eq(&self.recording, &recording))
+            .then(|| Arc::clone(&self.moment));
+        self.coming = Some(Job::start(ctx, move || {
+            let moment = moment.unwrap_or_else(|| Arc::new(Moment::of(&recording, at)));
+            Arc::new(Painted::of(&recording, &moment, by))
+        }));
     }
 
     /// Takes in what changed in this frame.
     pub fn settle(&mut self, ctx: &Context, now: f64, dragging: bool) {
         self.hover = self.hover_next.take();
+        self.take_device();
         self.follow(ctx);
+        self.panels.tables.finish_copy(ctx);
         let history = &mut self.history;
         let Some(settled) = history.settled else {
             history.settled = Some(self.sight);
@@ -215,6 +271,39 @@ impl Document {
         self.history.changed = f64::MIN;
     }
 
+    /// The device shown, where there are several.
+    pub fn chosen_device(&self) -> Option<usize> {
+        (self.recording.devices.len() > 1).then_some(self.recording.device)
+    }
+
+    /// Shows another device of the file, once a thread has placed its blocks.
+    pub fn choose_device(&mut self, ctx: &Context, device: usize) {
+        let (of, coloring) = (Arc::clone(&self.recording), self.sight.coloring);
+        self.other_device = Some(Job::start(ctx, move || {
+            let facts = of.facts.as_ref()?;
+            Some(first_look(Arc::new(facts.of_device(&of.path, device)), coloring))
+        }));
+    }
+
+    fn take_device(&mut self) {
+        let Some(other) = self.other_device.as_mut() else { return };
+        match other.poll().cloned() {
+            Some(painted) => {
+                self.other_device = None;
+                let Some(painted) = painted else { return };
+                // Numbers of blocks, sites and streams, and moments, are each device's own.
+                let Sight { coloring, axis, .. } = self.sight;
+                self.marks.clear();
+                self.history = History::default();
+                self.show(painted);
+                let at = self.sight.at;
+                self.sight = Sight::at(at, coloring, axis);
+            }
+            None if other.is_running() => {}
+            None => self.other_device = None,
+        }
+    }
+
     /// Sets or removes a mark at the moment shown.
     pub fn mark(&mut self) {
         match self.marks.binary_search(&self.sight.at) {
@@ -248,6 +337,11 @@ impl Document {
 
     /// Whether a view waits for a thread.
     pub fn is_busy(&mut self) -> bool {
-        self.coming.is_some() || self.panels.is_busy()
+        self.other_device.is_some() || self.is_late() || self.panels.is_busy()
     }
+}
+
+/// A recording where a person wants to look first, ready to be shown.
+pub fn first_look(recording: Arc<Recording>, coloring: Coloring) -> Arc<Painted> {
+    Arc::new(Painted::at(&recording, recording.first_look(), (coloring, None)))
 }

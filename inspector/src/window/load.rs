@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use terrane_trace::recording::{open_end, open_recording_early};
 
+use super::document::first_look;
+use super::layout::{Coloring, Painted};
 use super::model::{Recording, build};
 
 /// What a load is doing.
@@ -74,17 +76,22 @@ pub struct Load {
 /// What comes of a file that is opened.
 pub enum Came {
     /// One moment of it, to look at while the history is read: the end, then the peak.
-    First(Recording),
+    First(Arc<Painted>),
     /// All of it.
-    Whole(Result<Recording, OpenError>),
+    Whole(Result<Arc<Painted>, OpenError>),
 }
 
 /// Files smaller than this are there at once.
 const FIRST_FROM_BYTES: u64 = 4 << 20;
 
 impl Load {
-    /// Starts to open a file; `done` is called from the thread when something came.
-    pub fn start(path: PathBuf, done: impl Fn() + Send + 'static) -> Self {
+    /// Starts to open a file; `done` is called from the thread when something came. Heaps are
+    /// worked out there too, in the colours that are wanted.
+    pub fn start(
+        (path, device): (PathBuf, Option<usize>),
+        coloring: Coloring,
+        done: impl Fn() + Send + 'static,
+    ) -> Self {
         let progress = Arc::new(Progress::default());
         let (sender, result) = channel();
         let (seen, file) = (Arc::clone(&progress), path.clone());
@@ -94,10 +101,13 @@ impl Load {
                 let _ = sender.send(came);
                 done();
             };
-            if let Some(first) = first(&file) {
-                tell(Came::First(first));
+            let ready = |recording| first_look(Arc::new(recording), coloring);
+            if let Some(first) = first(&file, device) {
+                tell(Came::First(ready(first)));
             }
-            tell(Came::Whole(open_early(&file, &seen, &mut |early| tell(Came::First(early)))));
+            let mut early = |early| tell(Came::First(ready(early)));
+            let all = open_early((&file, device), &seen, &mut early);
+            tell(Came::Whole(all.map(ready)));
         });
         Self { path, progress, result, document: None }
     }
@@ -118,10 +128,10 @@ impl Load {
 
 /// The end of a large file that can be had before its history. What is wrong with a file is said
 /// by whoever reads all of it.
-fn first(path: &Path) -> Option<Recording> {
+fn first(path: &Path, device: Option<usize>) -> Option<Recording> {
     let is_large = std::fs::metadata(path).is_ok_and(|meta| meta.len() >= FIRST_FROM_BYTES);
     let read = if is_large { open_end(path).ok()?? } else { return None };
-    let mut recording = build(read, path, |_| {});
+    let mut recording = build(read, path, device, |_| {});
     recording.notes.insert(0, "Only the end is shown; the history is being read.".to_owned());
     Some(recording)
 }
@@ -130,17 +140,37 @@ fn first(path: &Path) -> Option<Recording> {
 ///
 /// # Errors
 /// [`OpenError`] with what is wrong, where, and what to do.
+#[cfg(test)]
 pub fn open(path: &Path, progress: &Progress) -> Result<Recording, OpenError> {
-    open_early(path, progress, &mut |_| {})
+    open_early((path, None), progress, &mut |_| {})
+}
+
+/// [`open`] that shows the device named, of files that tell of several.
+///
+/// # Errors
+/// As [`open`]; a device that the file does not tell of.
+pub fn open_device(path: &Path, device: Option<usize>) -> Result<Recording, OpenError> {
+    let recording = open_early((path, device), &Progress::default(), &mut |_| {})?;
+    match device {
+        Some(named) if named != recording.device || recording.devices.is_empty() => {
+            let has: Vec<String> = recording.devices.iter().map(usize::to_string).collect();
+            let reason = match has.is_empty() {
+                true => format!("the file names no devices, so none is device {named}"),
+                false => format!("there is no device {named} in it, but {}", has.join(", ")),
+            };
+            Err(OpenError { path: path.to_owned(), reason, cancelled: false })
+        }
+        _ => Ok(recording),
+    }
 }
 
 /// [`open`] that tells of what can be looked at before all is there.
 fn open_early(
-    path: &Path,
+    (path, device): (&Path, Option<usize>),
     progress: &Progress,
     tell: &mut dyn FnMut(Recording),
 ) -> Result<Recording, OpenError> {
-    read_any(path, progress, tell).map_err(|reason| OpenError {
+    read_any((path, device), progress, tell).map_err(|reason| OpenError {
         path: path.to_owned(),
         cancelled: progress.stopped(),
         reason: if progress.stopped() { "stopped".to_owned() } else { reason },
@@ -148,7 +178,7 @@ fn open_early(
 }
 
 fn read_any(
-    path: &Path,
+    (path, device): (&Path, Option<usize>),
     progress: &Progress,
     tell: &mut dyn FnMut(Recording),
 ) -> Result<Recording, String> {
@@ -162,14 +192,14 @@ fn read_any(
         progress.bytes.store(bytes, Ordering::Relaxed);
         if progress.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let mut early = |read| tell(build(read, path, |_| {}));
+    let mut early = |read| tell(build(read, path, device, |_| {}));
     let read = open_recording_early(path, &mut seen, &mut early);
     let read = read.map_err(|error| error.to_string())?;
     progress.stage.store(PLACING, Ordering::Relaxed);
     if progress.stopped() {
         return Err("stopped".to_owned());
     }
-    let events = read.history(None).map_or(0, |history| history.trace.events().len());
+    let events = read.history(device).map_or(0, |history| history.trace.events().len());
     progress.total.store(events as u64, Ordering::Relaxed);
-    Ok(build(read, path, |done| progress.bytes.store(done, Ordering::Relaxed)))
+    Ok(build(read, path, device, |done| progress.bytes.store(done, Ordering::Relaxed)))
 }

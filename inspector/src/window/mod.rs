@@ -22,6 +22,7 @@ mod load;
 mod model;
 mod overlays;
 mod paint;
+mod picker;
 mod run;
 mod running;
 mod session;
@@ -35,19 +36,25 @@ mod tests;
 pub use app::{Inspector, Moment as At};
 pub use attach::Target;
 pub use paint::{Renderer, Shot};
+pub use picker::offered;
 pub use view::View;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::exit::BadInput;
 
-/// Opens the window with files and programs to look on at, and returns when it is closed.
+/// Opens the window with files (of those that tell of several devices, the one named) and programs
+/// to look on at, and returns when it is closed.
 ///
 /// # Errors
 /// No display, or no graphics driver; the message says what to do.
-pub fn open(files: Vec<PathBuf>, attached: Vec<(Target, String)>) -> Result<()> {
+pub fn open(
+    (files, device): (Vec<PathBuf>, Option<usize>),
+    attached: Vec<(Target, String)>,
+) -> Result<()> {
     let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
         return Err(BadInput(
@@ -86,7 +93,7 @@ pub fn open(files: Vec<PathBuf>, attached: Vec<(Target, String)>) -> Result<()> 
             inspector.resume_session(&cc.egui_ctx);
         }
         for file in files {
-            inspector.load(&cc.egui_ctx, file);
+            inspector.load_device(&cc.egui_ctx, file, device);
         }
         for (target, control) in attached {
             inspector.start_run(&cc.egui_ctx, run::Work::Attach(target, control));
@@ -101,10 +108,29 @@ pub fn open(files: Vec<PathBuf>, attached: Vec<(Target, String)>) -> Result<()> 
     })
 }
 
+/// What is drawn without a window.
+pub enum Source {
+    /// A file, and which of its devices.
+    File(PathBuf, Option<usize>),
+    /// A running program, and how long it is looked on at before.
+    Program(Target, Duration),
+}
+
+impl Source {
+    fn recording(&self) -> Result<model::Recording, BadInput> {
+        match self {
+            Self::File(path, device) => {
+                load::open_device(path, *device).map_err(|error| BadInput(error.to_string()))
+            }
+            Self::Program(target, time) => attach::look(target, *time).map_err(BadInput),
+        }
+    }
+}
+
 /// What to draw without a window.
 pub struct Headless {
-    /// The file.
-    pub file: PathBuf,
+    /// Of what.
+    pub source: Source,
     /// One view alone, or the whole window.
     pub view: Option<View>,
     /// The moment.
@@ -122,9 +148,7 @@ pub use layout::Coloring;
 /// # Errors
 /// [`BadInput`] for a file that cannot be read; no driver where one was asked for.
 pub fn picture(wanted: &Headless) -> Result<Vec<u8>> {
-    let progress = load::Progress::default();
-    let recording =
-        load::open(&wanted.file, &progress).map_err(|error| BadInput(error.to_string()))?;
+    let recording = wanted.source.recording()?;
     let settings =
         settings::Settings { coloring: wanted.coloring, ..settings::Settings::default() };
     let mut inspector = Inspector::new(settings, None);

@@ -11,6 +11,7 @@ use egui::Context;
 use terrane_trace::live::{Client, Compact};
 
 use super::attach::{self, Steering, Target};
+use super::layout::{Coloring, Painted};
 use super::model::{Facts, Recording};
 use crate::source::{self, Wish};
 
@@ -30,20 +31,24 @@ pub struct Run {
     outcome: Receiver<Result<String, String>>,
 }
 
-type Latest = Arc<Mutex<Option<Arc<Recording>>>>;
+type Latest = Arc<Mutex<Option<Arc<Painted>>>>;
 
 /// The way from the thread to the window.
 pub(super) struct Feed {
     latest: Latest,
     said: Arc<Mutex<Vec<String>>>,
     waker: Context,
+    coloring: Coloring,
 }
 
 impl Feed {
-    /// Gives the window a recording; one that it has not taken yet is replaced.
+    /// Gives the window a recording and its heap at the end; one that it has not taken yet is
+    /// replaced.
     pub fn hand_over(&self, recording: Recording) {
-        let recording = Some(Arc::new(recording));
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = recording;
+        let at = recording.end();
+        let recording = Arc::new(recording);
+        let painted = Arc::new(Painted::at(&recording, at, (self.coloring, None)));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(painted);
         self.waker.request_repaint();
     }
 
@@ -109,15 +114,19 @@ const LOOKS: usize = 1500;
 
 impl Run {
     /// Starts the work on a thread of its own.
-    pub fn start(ctx: &Context, work: Work) -> Self {
+    pub fn start(ctx: &Context, coloring: Coloring, work: Work) -> Self {
         let (what, is_attached) = (work.what(), matches!(work, Work::Attach(..)));
         let token = if let Work::Attach(_, token) = &work { token.clone() } else { String::new() };
         let (latest, said) = (Latest::default(), Arc::default());
         let (stop, compact) = (Arc::default(), Arc::default());
         let control = Arc::new(Mutex::new(token));
         let (sender, outcome) = channel();
-        let feed =
-            Feed { latest: Arc::clone(&latest), said: Arc::clone(&said), waker: ctx.clone() };
+        let feed = Feed {
+            latest: Arc::clone(&latest),
+            said: Arc::clone(&said),
+            waker: ctx.clone(),
+            coloring,
+        };
         let steering = Steering {
             stop: Arc::clone(&stop),
             compact: Arc::clone(&compact),
@@ -153,7 +162,7 @@ impl Run {
     }
 
     /// What it recorded since it was asked last.
-    pub fn latest(&self) -> Option<Arc<Recording>> {
+    pub fn latest(&self) -> Option<Arc<Painted>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -17,7 +17,7 @@ impl Inspector {
             self.warn("So many runs go on that no other is started; end one first.");
             return;
         }
-        self.runs.push(Run::start(ctx, work));
+        self.runs.push(Run::start(ctx, self.settings.coloring, work));
     }
 
     /// Takes in what runs recorded since the last frame, and how those that are over ended.
@@ -25,13 +25,11 @@ impl Inspector {
         for mut run in std::mem::take(&mut self.runs) {
             // Asked first: whoever ends has handed over all before.
             let outcome = run.outcome();
-            if let Some(recording) = run.latest() {
+            if let Some(painted) = run.latest() {
                 if let Some(document) = run.document.and_then(|at| self.documents.get_mut(at)) {
-                    document.replace(recording);
+                    document.replace(painted);
                 } else {
-                    let (coloring, axis) = (self.settings.coloring, self.settings.axis);
-                    self.documents.push(Document::of(recording, coloring, axis));
-                    self.current = self.documents.len() - 1;
+                    self.push(Document::of(painted, self.settings.axis));
                     run.document = Some(self.current);
                 }
             }

@@ -19,6 +19,9 @@ pub struct Kept {
     marks: Vec<u32>,
     /// Whether it was the one shown.
     shown: bool,
+    /// The device that was shown, of several.
+    #[serde(default)]
+    device: Option<usize>,
 }
 
 /// Files kept at most.
@@ -39,7 +42,9 @@ impl Kept {
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let bytes = document.file_bytes;
-        Some(Self { path, bytes, sight: document.sight, marks: document.marks.clone(), shown })
+        let (sight, marks) = (document.sight, document.marks.clone());
+        let device = document.chosen_device();
+        Some(Self { path, bytes, sight, marks, shown, device })
     }
 
     fn is_as_it_was(&self) -> bool {
@@ -79,7 +84,7 @@ impl Inspector {
     pub fn resume_session(&mut self, ctx: &Context) {
         self.resuming.clone_from(&self.settings.session);
         for kept in self.resuming.clone() {
-            self.load(ctx, kept.path);
+            self.load_device(ctx, kept.path, kept.device);
         }
     }
 

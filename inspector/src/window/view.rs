@@ -149,7 +149,7 @@ impl Arrangement {
         use View as V;
         match self {
             Self::Overview => [
-                &[V::HeapMap, V::AddressTime],
+                &[V::HeapMap, V::AddressTime, V::Compaction],
                 &[V::Timeline, V::Streams, V::Events],
                 &[V::Sites, V::Allocations, V::Segments, V::Flame],
                 &[V::Details, V::Budget],

@@ -2,6 +2,7 @@
 
 use egui::{Rect, pos2};
 
+use super::density::{FEW, Sight};
 use super::{Classes, TimeScale};
 use crate::window::model::{BlockRow, NEVER, PoolKind, Recording};
 use crate::window::paint::{Cell, Look};
@@ -17,16 +18,23 @@ pub struct Order {
     largest: Vec<Entry>,
     /// Blocks in all.
     blocks: usize,
+    /// The last moment.
+    end: u32,
 }
 
 /// A block's place and life.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: u64,
-    bytes: u64,
-    born: u32,
-    gone: u32,
-    number: u32,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// First byte, without the gaps between segments.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// First moment at which it is there.
+    pub born: u32,
+    /// First moment at which it is gone, or the last one.
+    pub gone: u32,
+    /// Index into [`Recording::blocks`].
+    pub number: u32,
 }
 
 impl Order {
@@ -52,6 +60,7 @@ impl Order {
             order.total += range.1;
         }
         let end = recording.end();
+        order.end = end;
         let weight = |block: &BlockRow| {
             let gone = block.gone.min(end);
             u128::from(block.bytes) * u128::from(gone - block.born.min(gone) + 1)
@@ -60,14 +69,27 @@ impl Order {
         numbers.sort_unstable_by_key(|(weight, number)| (std::cmp::Reverse(*weight), *number));
         order.blocks = numbers.len();
         numbers.truncate(EXAMINED);
-        let entry = |(_, number): (u128, u32)| {
-            let block = &recording.blocks[number as usize];
-            let start = order.start(block.address)?;
-            let gone = if block.gone == NEVER { end } else { block.gone };
-            Some(Entry { start, bytes: block.bytes, born: block.born, gone, number })
-        };
+        let entry = |(_, number)| order.entry(&recording.blocks[number as usize], number);
         order.largest = numbers.into_iter().filter_map(entry).collect();
         order
+    }
+
+    /// A block's place and life.
+    pub fn entry(&self, block: &BlockRow, number: u32) -> Option<Entry> {
+        let start = self.start(block.address)?;
+        let gone = if block.gone == NEVER { self.end } else { block.gone };
+        Some(Entry { start, bytes: block.bytes, born: block.born, gone, number })
+    }
+
+    /// Blocks by bytes times events, largest first, as many as are drawn while nothing else is
+    /// there.
+    pub fn largest(&self) -> &[Entry] {
+        &self.largest
+    }
+
+    /// How many others there are.
+    pub fn others(&self) -> usize {
+        self.blocks - self.largest.len()
     }
 
     /// Where an address is when there are no gaps.
@@ -93,10 +115,10 @@ pub struct AddressTime<'a> {
     pub scale: f32,
 }
 
-/// Rectangles drawn at most.
-const MOST: usize = 30_000;
-/// Blocks that are looked at, those with the most bytes times events first.
-const EXAMINED: usize = 60_000;
+/// Rectangles drawn at most; where there are more, a picture by density is.
+const MOST: usize = 20_000;
+/// Blocks that are drawn in every frame, those with the most bytes times events first.
+const EXAMINED: usize = 20_000;
 
 impl AddressTime<'_> {
     /// Height of a byte.
@@ -113,9 +135,14 @@ impl AddressTime<'_> {
 
     /// The rectangle of a block, if any of it is visible.
     pub fn rect(&self, block: &BlockRow) -> Option<Rect> {
-        let start = self.order.start(block.address)?;
-        let gone = if block.gone == NEVER { self.time.recording.end() } else { block.gone };
-        self.place(&Entry { start, bytes: block.bytes, born: block.born, gone, number: 0 })
+        self.place(&self.order.entry(block, 0)?)
+    }
+
+    /// Where what was in sight is now.
+    pub fn rect_of(&self, sight: Sight) -> Rect {
+        let [from, to] = sight.time.map(|value| self.time.x_of_value(value));
+        let [low, high] = sight.bytes.map(|byte| self.y_of(byte));
+        Rect::from_min_max(pos2(from, high), pos2(to, low))
     }
 
     fn place(&self, entry: &Entry) -> Option<Rect> {
@@ -131,10 +158,11 @@ impl AddressTime<'_> {
         rect.intersects(self.area).then(|| rect.intersect(self.area))
     }
 
-    /// Rectangles of blocks, largest first, in place of what `cells` held, and how many were too
+    /// A rectangle for each of some blocks, in place of what `cells` held, and how many were too
     /// many or too small to draw.
     pub fn cells(
         &self,
+        blocks: &[Entry],
         classes: &Classes,
         look: &Look,
         mut cells: Vec<Cell>,
@@ -142,16 +170,16 @@ impl AddressTime<'_> {
         cells.clear();
         let pixel = 1.0 / self.scale;
         let mut left_out = 0;
-        let many = self.order.blocks - self.order.largest.len();
         // Farther than a point from what is visible nothing is rounded into it.
         let point = (self.bytes.1 - self.bytes.0) / f64::from(self.area.height().max(1.0));
         let (low, high) = (self.bytes.0 - 2.0 * point, self.bytes.1 + 2.0 * point);
         let near = |entry: &&Entry| {
             entry.start as f64 <= high && (entry.start + entry.bytes) as f64 >= low
         };
-        for entry in self.order.largest.iter().filter(near) {
+        for entry in blocks.iter().filter(near) {
             let Some(mut rect) = self.place(entry) else { continue };
-            if rect.width() < pixel && rect.height() < pixel || cells.len() >= MOST {
+            let is_small = rect.width() < pixel && rect.height() < pixel;
+            if is_small && blocks.len() > FEW || cells.len() >= MOST {
                 left_out += 1;
                 continue;
             }
@@ -168,19 +196,23 @@ impl AddressTime<'_> {
             let (colors, pattern) = classes.paint(look, class);
             cells.push(Cell::new(rect, colors, pattern));
         }
-        (cells, left_out + many)
+        (cells, left_out)
     }
 
-    /// The block at a point, the smallest of those that are drawn there.
-    pub fn block_at(&self, at: egui::Pos2) -> Option<u32> {
+    /// The block at a point: of several, the one that comes last.
+    pub fn block_at(&self, blocks: &[Entry], at: egui::Pos2) -> Option<u32> {
         let moment = self.time.moment_at(at.x);
         let start = self.start_at(at.y).max(0.0) as u64;
-        let hit = |entry: &&Entry| {
-            entry.born <= moment + 1
-                && moment < entry.gone
-                && start >= entry.start
-                && start - entry.start < entry.bytes
-        };
-        self.order.largest.iter().rfind(hit).map(|entry| entry.number)
+        blocks.iter().rfind(|entry| entry.holds(moment, start)).map(|entry| entry.number)
+    }
+}
+
+impl Entry {
+    /// Whether a byte is its at a moment.
+    pub fn holds(&self, moment: u32, start: u64) -> bool {
+        self.born <= moment + 1
+            && moment < self.gone
+            && start >= self.start
+            && start - self.start < self.bytes
     }
 }

@@ -2,9 +2,9 @@
 
 use egui::{Pos2, Rect, pos2};
 
-use super::Sums;
 use super::coloring::Classes;
 use super::pages::Ticks;
+use super::{Painted, Sums};
 use crate::window::model::{Moment, NEVER};
 use crate::window::paint::{Cell, Look, Pattern};
 
@@ -151,6 +151,13 @@ impl Grid {
         })
     }
 
+    /// The first byte of the rows in sight, and the one behind them.
+    pub fn in_sight(&self) -> (f64, f64) {
+        let first = self.camera.origin + self.camera.scroll.floor() * self.camera.per_row;
+        let rows = f64::from((self.area.height() / self.pitch).ceil()) + 1.0;
+        (first, first + rows * self.camera.per_row)
+    }
+
     /// The middle of a row, in points from the top.
     pub fn middle(&self, row: f64) -> f32 {
         let (top, bottom) = self.row(row);
@@ -200,13 +207,8 @@ const LABELS_MOST: usize = 400;
 
 /// Lays out what is visible, in place of what `room` held. Pixels that stand for many parts show
 /// what covers most of them.
-pub fn scene(
-    moment: &Moment,
-    grid: &Grid,
-    classes: &Classes,
-    (of_parts, sums): (&[u8], &Sums),
-    (look, mut room): (&Look, Vec<Cell>),
-) -> HeapScene {
+pub fn scene(painted: &Painted, grid: &Grid, (look, mut room): (&Look, Vec<Cell>)) -> HeapScene {
+    let Painted { moment, classes, of_parts, sums, .. } = painted;
     room.clear();
     let mut scene = HeapScene { cells: room, ..HeapScene::default() };
     let pixel = grid.pixel();

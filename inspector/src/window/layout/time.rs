@@ -53,14 +53,16 @@ impl<'a> TimeScale<'a> {
         Span { from: 0.0, to: to.max(1.0) }
     }
 
-    fn value(&self, moment: u32) -> f64 {
+    /// Where a moment is on the axis, in events or microseconds.
+    pub fn value(&self, moment: u32) -> f64 {
         match self.axis {
             Axis::Events => f64::from(moment),
             Axis::Clock => self.recording.time_us(moment) as f64,
         }
     }
 
-    fn x_of_value(&self, value: f64) -> f32 {
+    /// Where a value of the axis is.
+    pub fn x_of_value(&self, value: f64) -> f32 {
         let part = (value - self.span.from) / (self.span.to - self.span.from).max(1e-9);
         self.x.min + (part * f64::from(self.x.span())) as f32
     }

@@ -63,6 +63,8 @@ pub fn from_dump(dump: &Dump, path: &Path) -> Recording {
         kinds: Vec::new(),
         limits: Vec::new(),
         is_live: false,
+        device: 0,
+        devices: Vec::new(),
         streams: vec!["no stream".to_owned()],
         places,
         notes: vec![

@@ -1,6 +1,7 @@
 //! A PyTorch snapshot as a recording.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use terrane_trace::Op;
 use terrane_trace::diagnose::Sidecar;
@@ -18,13 +19,12 @@ const ROUNDING: u64 = 512;
 /// From here on our own files keep what pages hold, apart from the segments that show them.
 const PAGES: u64 = 1 << 60;
 
-/// Makes a recording of the device with the longest history, or of the first with segments.
-pub fn from_snapshot(read: Read, path: &Path) -> Recording {
-    let (snapshot, history) = (&read.snapshot, read.history(None));
-    let device = history.map_or_else(
-        || snapshot.segments.first().map_or(0, |s| usize::try_from(s.device).unwrap_or(0)),
-        |history| history.device,
-    );
+/// Makes a recording of the device named, else of that with the longest history, else of the first
+/// with segments.
+pub fn from_snapshot(read: Arc<Read>, path: &Path, named: Option<usize>) -> Recording {
+    let (snapshot, history) = (&read.snapshot, read.history(named));
+    let first = || snapshot.segments.first().map_or(0, |s| usize::try_from(s.device).unwrap_or(0));
+    let device = named.or(history.map(|history| history.device)).unwrap_or_else(first);
     let mut places = Places::default();
     let is_pytorch = read.format.is_pytorch();
     let rounding = if is_pytorch { ROUNDING } else { 1 };
@@ -69,8 +69,10 @@ pub fn from_snapshot(read: Read, path: &Path) -> Recording {
         kinds: read.meta.as_ref().map(|meta| meta.kinds.clone()).unwrap_or_default(),
         limits,
         is_live: false,
+        device,
+        devices: Vec::new(),
         places,
-        facts: Some(Facts(read)),
+        facts: Some(Facts(read, Some(device))),
     }
 }
 
@@ -224,8 +226,12 @@ fn stream_names(streams: &[u64], is_pytorch: bool) -> Vec<String> {
 }
 
 fn other_devices(snapshot: &Snapshot, device: usize) -> Option<String> {
-    let others = snapshot.segments.iter().filter(|s| s.device != device as i64).count();
+    let others = snapshot.segments.iter().filter(|s| s.device != device as i64).count() as u64;
     (others > 0).then(|| {
-        format!("Device {device} is shown; {others} segments of other devices are in the file.")
+        let segments = crate::text::counted(others, "segment", "segments");
+        format!(
+            "Device {device} is shown; {segments} of other devices are in the file: choose another \
+             device above, or with --device."
+        )
     })
 }

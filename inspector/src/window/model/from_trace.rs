@@ -1,6 +1,7 @@
 //! A recorded workload without addresses as a recording.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use terrane_trace::Op;
 use terrane_trace::model::{Pytorch, PytorchConfig, replay_each};
@@ -13,7 +14,7 @@ use super::{
 
 /// Makes a recording; blocks lie where PyTorch's default rules would have put them. `progress`
 /// sees the events done.
-pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Recording {
+pub fn from_trace(read: Arc<Read>, path: &Path, mut progress: impl FnMut(u64)) -> Recording {
     let empty = terrane_trace::TraceBuilder::new().finish();
     let trace = read.history(None).map_or(&empty, |history| &history.trace);
     let mut places = Places::default();
@@ -75,8 +76,10 @@ pub fn from_trace(read: Read, path: &Path, mut progress: impl FnMut(u64)) -> Rec
         kinds: Vec::new(),
         limits: Vec::new(),
         is_live: false,
+        device: 0,
+        devices: Vec::new(),
         places,
-        facts: Some(Facts(read)),
+        facts: Some(Facts(read, None)),
     }
 }
 

@@ -20,16 +20,18 @@ use from_trace::from_trace;
 pub use held::{Amount, Held, OfStream};
 pub use hold::{Hold, HoldRow};
 pub use lives::Lives;
-pub use moment::{Moment, Page, Part, PartState};
+pub use moment::{Moment, Page, Part, PartState, Space};
 pub use moves::{PassNote, Refusal, Shift, largest_hole_after, means};
 pub use places::{Places, short as short_site};
-pub use plan::{Aim, Planned, plan_for};
+pub use plan::{Aim, plan_for};
 pub use series::{Column, Series};
 pub use work::{PendingRow, WorkRow};
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use terrane_core::event::MoveKind;
+use terrane_trace::recording::Recording as Read;
 use terrane_trace::snapshot::{History, Snapshot};
 
 /// The moment that never comes: a block that was not freed, a part without a block.
@@ -246,6 +248,9 @@ impl LimitRow {
     }
 }
 
+/// Blocks of which a frame can work the heap out.
+const AT_ONCE: usize = 50_000;
+
 /// Everything that a file tells.
 pub struct Recording {
     /// The file's name.
@@ -288,6 +293,10 @@ pub struct Recording {
     pub limits: Vec<LimitRow>,
     /// Whether it is a run that may go on.
     pub is_live: bool,
+    /// The device shown, of those that the file tells of; none where it does not name them.
+    pub device: usize,
+    /// All of those.
+    pub devices: Vec<usize>,
     /// Names of streams.
     pub streams: Vec<String>,
     /// Call stacks and sites.
@@ -300,8 +309,8 @@ pub struct Recording {
     pub facts: Option<Facts>,
 }
 
-/// The file as it was read, for the diagnosis.
-pub struct Facts(terrane_trace::recording::Recording);
+/// The file as it was read, for the diagnosis and for its other devices, and the device shown.
+pub struct Facts(Arc<Read>, Option<usize>);
 
 impl Facts {
     /// The snapshot; without contents where the file has none.
@@ -310,34 +319,64 @@ impl Facts {
     }
 
     /// All that was read.
-    pub fn read(&self) -> &terrane_trace::recording::Recording {
+    pub fn read(&self) -> &Read {
         &self.0
     }
 
     /// The history shown.
     pub fn history(&self) -> Option<&History> {
-        self.0.history(None)
+        self.0.history(self.1)
+    }
+
+    /// The same file's recording of another device.
+    pub fn of_device(&self, path: &std::path::Path, device: usize) -> Recording {
+        build_device(Arc::clone(&self.0), path, Some(device), |_| {})
     }
 }
 
-/// Makes a recording of what was read. `progress` sees the events placed.
+/// Makes a recording of what was read: of the device named, else of that with the longest history.
+/// `progress` sees the events placed.
 pub fn build(
-    mut read: terrane_trace::recording::Recording,
+    mut read: Read,
     path: &std::path::Path,
+    device: Option<usize>,
     progress: impl FnMut(u64),
 ) -> Recording {
     // No view looks at the entries: what devices did is in the histories by now. Of a large file
     // they are the most of what is held.
     read.snapshot.device_traces = Vec::new();
     read.snapshot.host_traces = Vec::new();
+    build_device(Arc::new(read), path, device, progress)
+}
+
+fn build_device(
+    read: Arc<Read>,
+    path: &std::path::Path,
+    device: Option<usize>,
+    progress: impl FnMut(u64),
+) -> Recording {
     if let Some(dump) = &read.dump {
         return from_dump(dump, path);
     }
-    let placed = read.history(None).is_some_and(|h| h.blocks.iter().any(|b| b.address != 0));
-    if read.format.is_pytorch() || placed {
-        return from_snapshot(read, path);
-    }
-    from_trace(read, path, progress)
+    // One that the file does not tell of is none; whoever names it looks at what is shown.
+    let devices = devices(&read);
+    let device = device.filter(|device| devices.contains(device));
+    let placed = read.history(device).is_some_and(|h| h.blocks.iter().any(|b| b.address != 0));
+    let mut recording = if read.format.is_pytorch() || placed {
+        from_snapshot(read, path, device)
+    } else {
+        from_trace(read, path, progress)
+    };
+    recording.devices = devices;
+    recording
+}
+
+/// The devices that a file tells of, by their histories and segments.
+fn devices(read: &Read) -> Vec<usize> {
+    let of_segments = read.snapshot.segments.iter().filter_map(|s| usize::try_from(s.device).ok());
+    let of_histories = read.histories.iter().map(|history| history.device);
+    let all: std::collections::BTreeSet<usize> = of_histories.chain(of_segments).collect();
+    all.into_iter().collect()
 }
 
 impl Recording {
@@ -366,11 +405,18 @@ impl Recording {
             kinds: Vec::new(),
             limits: Vec::new(),
             is_live: false,
+            device: 0,
+            devices: Vec::new(),
             streams: vec!["stream 0".to_owned()],
             places: Places::of_sites(vec!["site".to_owned()]),
             notes: Vec::new(),
             facts: None,
         }
+    }
+
+    /// Whether its heap at a moment, or a table of it, is worked out within a frame.
+    pub fn is_small(&self) -> bool {
+        self.blocks.len() <= AT_ONCE && self.events.len() <= 3 * AT_ONCE
     }
 
     /// The last moment.

@@ -50,7 +50,7 @@ fn every_view_says_what_it_shows_and_is_a_picture_in_both_themes() {
 /// With UPDATE_PICTURES=1 the pictures of the manual are drawn anew.
 #[test]
 fn the_manual_has_a_picture_of_every_view_in_both_themes() {
-    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    use super::super::{At, Coloring, Headless, Renderer, Shot, Source, picture};
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/inspector");
     let all = PAGES.iter().map(|(view, file, _)| (Some(*view), *file)).chain([(None, OOM)]);
     for (view, file) in all {
@@ -62,7 +62,8 @@ fn the_manual_has_a_picture_of_every_view_in_both_themes() {
                 let size = if view.is_some() { (960, 600) } else { (1320, 840) };
                 let shot = Shot { size, scale: 1.0, dark, renderer: Renderer::Gpu };
                 let (at, coloring) = (At::FirstLook, Coloring::Size);
-                let wanted = Headless { file: data(file), view, at, coloring, shot };
+                let wanted =
+                    Headless { source: Source::File(data(file), None), view, at, coloring, shot };
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, picture(&wanted).unwrap()).unwrap();
             }
@@ -82,7 +83,7 @@ fn most_stale(recording: &Recording) -> u32 {
 /// What only traces of our own show, in both themes.
 #[test]
 fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
-    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    use super::super::{At, Coloring, Headless, Renderer, Shot, Source, picture};
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/inspector");
     let (training, serving) = (story::training(), story::serving());
     let stale = At::Event(most_stale(&training.recording()));
@@ -102,7 +103,13 @@ fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
             if std::env::var_os("UPDATE_PICTURES").is_some() {
                 let shot = Shot { size: (960, 600), scale: 1.0, dark, renderer: Renderer::Gpu };
                 let file = told.path.clone();
-                let wanted = Headless { file, view: Some(view), at, coloring, shot };
+                let wanted = Headless {
+                    source: Source::File(file, None),
+                    view: Some(view),
+                    at,
+                    coloring,
+                    shot,
+                };
                 std::fs::write(&path, picture(&wanted).unwrap()).unwrap();
             }
             let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -113,10 +120,10 @@ fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
 
 #[test]
 fn the_cpu_draws_the_same_picture_as_the_driver() {
-    use super::super::{At, Coloring, Headless, Renderer, Shot, picture};
+    use super::super::{At, Coloring, Headless, Renderer, Shot, Source, picture};
     let draw = |renderer| {
         let wanted = Headless {
-            file: data(OOM),
+            source: Source::File(data(OOM), None),
             view: Some(View::HeapMap),
             at: At::Peak,
             coloring: Coloring::Size,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
+use egui::{Align2, FontId, Rect, Stroke, StrokeKind, TextureHandle, TextureOptions, Ui, pos2};
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
@@ -10,8 +10,11 @@ use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
 use super::{Stage, empty, header, legend, waiting};
 use crate::units;
 use crate::window::document::Selected;
-use crate::window::job::Job;
-use crate::window::layout::{AddressTime, Classes, Coloring, Focus, Order, TimeScale};
+use crate::window::job::{Job, Later};
+use crate::window::layout::{
+    AddressTime, Axis, ChartSight as Sight, Classes, Coloring, Entry, Focus, Layer, Order,
+    TimeScale,
+};
 use crate::window::model::{Moment, Recording};
 use crate::window::paint::{Cells, Pattern};
 use crate::window::view::View;
@@ -19,11 +22,44 @@ use crate::window::view::View;
 /// What was worked out for the last frame, and for what.
 #[derive(Default)]
 pub struct AddressPanel {
-    order: Job<Arc<(Order, Moment)>>,
+    order: Job<Arc<Made>>,
     /// The order before, shown while a run's next one is worked out.
-    last: Option<Arc<(Order, Moment)>>,
-    colors: Option<(ColorKey, Classes)>,
-    drawn: Option<(DrawKey, Cells, usize)>,
+    last: Option<Arc<Made>>,
+    colors: Later<ColorKey, Colored>,
+    drawn: Option<Drawn>,
+    /// All blocks in sight, where they are more than a frame can lay out.
+    layer: Later<LayerKey, Shown>,
+    /// The block at a byte and a moment, where it is none of those that are laid out.
+    under: Later<(*const Made, u32, u64), (Arc<Made>, Option<u32>)>,
+}
+
+/// The order of addresses, and the fullest moment.
+struct Made {
+    recording: Arc<Recording>,
+    order: Order,
+    peak: Moment,
+}
+
+/// The classes of its blocks.
+struct Colored {
+    made: Arc<Made>,
+    classes: Classes,
+}
+
+/// What was drawn of some blocks, and how many of them were left out.
+struct Drawn {
+    of: Arc<Colored>,
+    key: DrawKey,
+    cells: Cells,
+    left_out: usize,
+}
+
+/// All blocks in sight: what is kept for them, and the picture where they are many.
+struct Shown {
+    of: Arc<Colored>,
+    area: Area,
+    layer: Layer,
+    picture: Option<TextureHandle>,
 }
 
 impl AddressPanel {
@@ -36,12 +72,17 @@ impl AddressPanel {
     /// Whether a thread works on it.
     pub fn is_busy(&mut self) -> bool {
         self.order.poll();
-        self.order.is_running()
+        self.order.is_running() || self.colors.is_busy() || self.layer.is_busy()
     }
 }
 
-type ColorKey = (*const Recording, Coloring, Option<Focus>);
-type DrawKey = (ColorKey, [u32; 4], [u64; 4], bool, u32);
+type ColorKey = (*const Made, Coloring, Option<Focus>);
+/// Width, height and scale of a chart, and whether it is dark.
+type Area = ([u32; 3], bool);
+/// Of which classes, on which area, what of time and bytes, by which axis.
+type LayerKey = (*const Colored, Area, [u64; 4], Axis);
+/// The same, of which blocks and where on the screen.
+type DrawKey = (LayerKey, *const Entry, [u32; 2]);
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let recording = Arc::clone(&stage.document.recording);
@@ -50,30 +91,22 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         empty(ui, "No time to show", text);
         return;
     }
-    let Some(made) = prepare(ui, stage) else {
+    let Some(colored) = prepare(ui, stage) else {
         waiting(ui, "ordering addresses…");
         return;
     };
-    let left_out = stage.document.panels.address.drawn.as_ref().map_or(0, |drawn| drawn.2);
     header(ui, |ui| {
-        ui.weak(format!("{} blocks", units::count(recording.blocks.len() as u64)));
-        if left_out > 0 {
-            let text = format!("{} too small to see; zoom in", units::count(left_out as u64));
-            ui.weak(text).on_hover_text("blocks that cover less than a pixel are not drawn");
-        }
+        how_many(ui, stage, &recording);
         axis_choice(ui, stage);
         coloring(ui, stage);
     });
-    let keys = stage.document.panels.address.colors.as_ref().map(|(_, classes)| {
-        let mut keys = classes.legend(&stage.look, &Moment::default());
-        keys.retain(|key| key.2 != "free");
-        if !recording.moves.is_empty() {
-            let ink = (stage.look.select, stage.look.select);
-            keys.push((ink, Pattern::Solid, "moved, to the dot".to_owned()));
-        }
-        keys
-    });
-    legend(ui, stage, &keys.unwrap_or_default());
+    let mut keys = colored.classes.legend(&stage.look, &Moment::default());
+    keys.retain(|key| key.2 != "free");
+    if !recording.moves.is_empty() {
+        let ink = (stage.look.select, stage.look.select);
+        keys.push((ink, Pattern::Solid, "moved, to the dot".to_owned()));
+    }
+    legend(ui, stage, &keys);
     let moves = match recording.moves.len() as u64 {
         0 => String::new(),
         moves => format!(", {}", crate::text::counted(moves, "move", "moves")),
@@ -84,42 +117,69 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         units::count(recording.events.len() as u64)
     );
     let canvas = Canvas::new(ui, stage, View::AddressTime, &name);
-    draw(ui, stage, &canvas, &made.0);
+    draw(ui, stage, &canvas, &colored);
+}
+
+/// How many blocks there are, and how they are drawn.
+fn how_many(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording) {
+    let panel = &mut stage.document.panels.address;
+    let all = units::count(recording.blocks.len() as u64);
+    let is_late = panel.layer.is_busy();
+    let shown = panel.layer.last();
+    let left_out = panel.drawn.as_ref().map_or(0, |drawn| drawn.left_out);
+    match shown.as_deref().map(|shown| &shown.layer) {
+        Some(Layer::Dense(_, _, count)) if panel.drawn.is_none() => {
+            let text = format!("{all} blocks, {} in sight by density", units::count(*count as u64));
+            ui.weak(text).on_hover_text(
+                "each pixel has the colour of what covers most of it, paler where little of it is \
+                 covered; zoom in to see blocks one by one",
+            );
+        }
+        _ if left_out > 0 && is_late => {
+            let left_out = units::count(left_out as u64);
+            ui.weak(format!("{all} blocks, {left_out} of them on their way…"));
+        }
+        _ => {
+            ui.weak(format!("{all} blocks"));
+        }
+    }
 }
 
 /// The order of addresses and the fullest moment, worked out on a thread; the classes of blocks.
-fn prepare(ui: &Ui, stage: &mut Stage<'_>) -> Option<Arc<(Order, Moment)>> {
+fn prepare(ui: &Ui, stage: &mut Stage<'_>) -> Option<Arc<Colored>> {
     let document = &mut *stage.document;
-    let recording = Arc::clone(&document.recording);
     let panel = &mut document.panels.address;
     if panel.order.is_idle() {
-        let work = Arc::clone(&recording);
+        let recording = Arc::clone(&document.recording);
         panel.order = Job::start(ui.ctx(), move || {
-            Arc::new((Order::of(&work), Moment::of(&work, work.peak())))
+            let peak = Moment::of(&recording, recording.peak());
+            Arc::new(Made { order: Order::of(&recording), recording, peak })
         });
     }
     let made = panel.order.poll().cloned().or_else(|| panel.last.clone())?;
-    let key = (Arc::as_ptr(&recording), document.sight.coloring, document.sight.focus());
-    if panel.colors.as_ref().is_none_or(|(known, _)| *known != key) {
+    let (coloring, focus) = (document.sight.coloring, document.sight.focus());
+    let at_once = made.recording.is_small();
+    panel.colors.get(ui.ctx(), (Arc::as_ptr(&made), coloring, focus), at_once, move || {
         // Classes of the fullest moment hold for the whole run; ages do not.
-        let coloring = if key.1 == Coloring::Age { Coloring::Size } else { key.1 };
-        panel.colors = Some((key, Classes::of(&recording, &made.1, coloring, key.2)));
-    }
-    Some(made)
+        let coloring = if coloring == Coloring::Age { Coloring::Size } else { coloring };
+        let classes = Classes::of(&made.recording, &made.peak, coloring, focus);
+        Colored { made, classes }
+    })
 }
 
-fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, order: &Order) {
+fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, colored: &Arc<Colored>) {
     move_span(stage, canvas);
-    let (recording, look) = (Arc::clone(&stage.document.recording), stage.look);
+    let (recording, look) = (&colored.made.recording, stage.look);
     let area = Rect::from_min_max(
         pos2(canvas.rect.left() + LEFT, canvas.rect.top() + 12.0),
         pos2(canvas.rect.right() - 8.0, canvas.rect.bottom() - BELOW),
     );
     let sight = stage.document.sight;
+    let order = &colored.made.order;
     let whole = (0.0, order.total.max(1) as f64 * 1.01);
     let mut chart = AddressTime {
         order,
-        time: TimeScale::new(&recording, sight.axis, sight.span, area.x_range()),
+        time: TimeScale::new(recording, sight.axis, sight.span, area.x_range()),
         area,
         bytes: sight.addresses.unwrap_or(whole),
         scale: ui.pixels_per_point(),
@@ -129,10 +189,114 @@ fn draw(ui: &Ui, stage: &mut Stage<'_>, canvas: &Canvas, order: &Order) {
     painter.rect_filled(canvas.rect, 3.0, look.paper);
     address_axis(&painter, &chart, stage);
     time_axis(&painter, &look, &chart.time, area);
-    cells(stage, &painter.with_clip_rect(area), &chart);
+    blocks(stage, &painter.with_clip_rect(area), &chart, colored);
     jumps(&painter.with_clip_rect(area), &chart, stage.look.select);
-    point(stage, canvas, &painter.with_clip_rect(area), &chart);
+    point(stage, canvas, &painter.with_clip_rect(area), (&chart, colored));
     now(ui, stage, canvas, &chart.time, area);
+}
+
+fn layer_key(chart: &AddressTime<'_>, colored: &Arc<Colored>, dark: bool) -> LayerKey {
+    let size = [chart.area.width(), chart.area.height(), chart.scale].map(f32::to_bits);
+    let Sight { time: [from, to], bytes: [low, high] } = chart.sight();
+    let sight = [from, to, low, high].map(f64::to_bits);
+    (Arc::as_ptr(colored), (size, dark), sight, chart.time.axis)
+}
+
+/// Draws all blocks in sight: one by one, or as a picture. Until a thread has found them, the
+/// largest are drawn, and over them what was in sight before.
+fn blocks(
+    stage: &mut Stage<'_>,
+    painter: &egui::Painter,
+    chart: &AddressTime<'_>,
+    colored: &Arc<Colored>,
+) {
+    let panel = &mut stage.document.panels.address;
+    panel.layer.is_busy();
+    let key = layer_key(chart, colored, stage.look.dark);
+    let its = panel.layer.last().filter(|shown| Arc::ptr_eq(&shown.of, colored));
+    match its.as_deref() {
+        Some(Shown { layer: Layer::Few(wide, few), .. }) if wide.has(&chart.sight()) => {
+            one_by_one(stage, painter, (chart, colored), (key, few, 0));
+        }
+        Some(Shown { layer: Layer::Dense(sight, ..), area, picture, .. })
+            if *sight == chart.sight() && *area == key.1 =>
+        {
+            panel.drawn = None;
+            picture_of(painter, chart, *sight, picture.as_ref());
+        }
+        other => {
+            let order = &colored.made.order;
+            one_by_one(stage, painter, (chart, colored), (key, order.largest(), order.others()));
+            if let Some(Shown { layer: Layer::Dense(sight, ..), picture, .. }) = other {
+                picture_of(painter, chart, *sight, picture.as_ref());
+            }
+            let drawn = &stage.document.panels.address.drawn;
+            if drawn.as_ref().is_some_and(|drawn| drawn.left_out > 0) {
+                find_all(stage, painter.ctx(), chart, (key, colored));
+            }
+        }
+    }
+}
+
+/// Has a thread find all blocks in sight.
+fn find_all(
+    stage: &mut Stage<'_>,
+    ctx: &egui::Context,
+    chart: &AddressTime<'_>,
+    (key, colored): (LayerKey, &Arc<Colored>),
+) {
+    let (of, look, waker) = (Arc::clone(colored), stage.look, ctx.clone());
+    let (axis, span, area) = (chart.time.axis, chart.time.span, chart.area);
+    let (bytes, scale) = (chart.bytes, chart.scale);
+    let at_once = of.made.recording.is_small();
+    stage.document.panels.address.layer.get(ctx, key, at_once, move || {
+        let time = TimeScale::new(&of.made.recording, axis, Some(span), area.x_range());
+        let chart = AddressTime { order: &of.made.order, time, area, bytes, scale };
+        let mut layer = chart.layer(&of.classes, &look);
+        let picture = match &mut layer {
+            Layer::Few(..) => None,
+            Layer::Dense(_, image, _) => {
+                let image = std::mem::take(image);
+                Some(waker.load_texture("blocks by density", image, TextureOptions::NEAREST))
+            }
+        };
+        Shown { of, area: key.1, layer, picture }
+    });
+}
+
+/// Draws a picture where what it shows is now.
+fn picture_of(
+    painter: &egui::Painter,
+    chart: &AddressTime<'_>,
+    sight: Sight,
+    picture: Option<&TextureHandle>,
+) {
+    if let Some(picture) = picture {
+        let whole = Rect::from_min_max(pos2(0.0, 0.0), pos2(1.0, 1.0));
+        painter.image(picture.id(), chart.rect_of(sight), whole, egui::Color32::WHITE);
+    }
+}
+
+/// Draws a rectangle for each of some blocks, beside which there are others.
+fn one_by_one(
+    stage: &mut Stage<'_>,
+    painter: &egui::Painter,
+    (chart, colored): (&AddressTime<'_>, &Arc<Colored>),
+    (key, blocks, others): (LayerKey, &[Entry], usize),
+) {
+    let corner = [chart.area.min.x, chart.area.min.y].map(f32::to_bits);
+    let key = (key, blocks.as_ptr(), corner);
+    let drawn = &mut stage.document.panels.address.drawn;
+    let is_it = |drawn: &Drawn| Arc::ptr_eq(&drawn.of, colored) && drawn.key == key;
+    if !drawn.as_ref().is_some_and(is_it) {
+        let room = drawn.take().map(|drawn| drawn.cells.into_room()).unwrap_or_default();
+        let (cells, left_out) = chart.cells(blocks, &colored.classes, &stage.look, room);
+        let (of, cells) = (Arc::clone(colored), Cells::new(cells));
+        *drawn = Some(Drawn { of, key, cells, left_out: left_out + others });
+    }
+    if let Some(drawn) = drawn {
+        stage.surface.draw(painter, 30, &drawn.cells);
+    }
 }
 
 fn move_addresses(
@@ -175,25 +339,6 @@ fn address_axis(painter: &egui::Painter, chart: &AddressTime<'_>, stage: &Stage<
     }
 }
 
-fn cells(stage: &mut Stage<'_>, painter: &egui::Painter, chart: &AddressTime<'_>) {
-    let Some((color_key, classes)) = &stage.document.panels.address.colors else { return };
-    let area = [chart.area.min.x, chart.area.min.y, chart.area.max.x, chart.area.max.y];
-    let span = chart.time.span;
-    let view = [span.from, span.to, chart.bytes.0, chart.bytes.1].map(f64::to_bits);
-    let axis = chart.time.axis as u32;
-    let key = (*color_key, area.map(f32::to_bits), view, stage.look.dark, axis);
-    let drawn = &stage.document.panels.address.drawn;
-    if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
-        let before = stage.document.panels.address.drawn.take();
-        let room = before.map(|(_, cells, _)| cells.into_room()).unwrap_or_default();
-        let (cells, left_out) = chart.cells(classes, &stage.look, room);
-        stage.document.panels.address.drawn = Some((key, Cells::new(cells), left_out));
-    }
-    if let Some((_, cells, _)) = &stage.document.panels.address.drawn {
-        stage.surface.draw(painter, 30, cells);
-    }
-}
-
 /// Moves that are drawn at most; where more are in sight, every so many is.
 const JUMPS: usize = 1500;
 
@@ -220,9 +365,44 @@ fn jumps(painter: &egui::Painter, chart: &AddressTime<'_>, ink: egui::Color32) {
     }
 }
 
-fn point(stage: &mut Stage<'_>, canvas: &Canvas, painter: &egui::Painter, chart: &AddressTime<'_>) {
-    let document = &mut *stage.document;
-    let recording = Arc::clone(&document.recording);
+/// The block at a point of the chart.
+fn block_at(
+    stage: &mut Stage<'_>,
+    ctx: &egui::Context,
+    (chart, colored): (&AddressTime<'_>, &Arc<Colored>),
+    at: egui::Pos2,
+) -> Option<u32> {
+    let panel = &mut stage.document.panels.address;
+    let few = panel.layer.last();
+    let few = match few.as_deref() {
+        Some(Shown { layer: Layer::Few(_, few), of, .. }) if Arc::ptr_eq(of, colored) => few,
+        _ => &Vec::new(),
+    };
+    let found = chart.block_at(few, at).or_else(|| chart.block_at(chart.order.largest(), at));
+    if found.is_some() || chart.order.others() == 0 {
+        return found;
+    }
+    let (moment, start) = (chart.time.moment_at(at.x), chart.start_at(at.y).max(0.0) as u64);
+    let made = Arc::clone(&colored.made);
+    let key = (Arc::as_ptr(&made), moment, start);
+    let axis = chart.time.axis;
+    let under = panel.under.get(ctx, key, made.recording.is_small(), move || {
+        let time = TimeScale::new(&made.recording, axis, None, egui::Rangef::new(0.0, 1.0));
+        let order = &made.order;
+        let chart = AddressTime { order, time, area: Rect::NOTHING, bytes: (0.0, 1.0), scale: 1.0 };
+        let found = chart.find(moment, start);
+        (made, found)
+    });
+    under.filter(|_| panel.under.is_of(&key)).and_then(|under| under.1)
+}
+
+fn point(
+    stage: &mut Stage<'_>,
+    canvas: &Canvas,
+    painter: &egui::Painter,
+    (chart, colored): (&AddressTime<'_>, &Arc<Colored>),
+) {
+    let recording = Arc::clone(&colored.made.recording);
     let outline = |block: u32, stroke: Stroke| {
         let block = recording.blocks.get(block as usize)?;
         let rect = chart.rect(block)?.expand(1.0);
@@ -230,7 +410,9 @@ fn point(stage: &mut Stage<'_>, canvas: &Canvas, painter: &egui::Painter, chart:
         Some(())
     };
     let at = canvas.response.hover_pos().filter(|at| chart.area.contains(*at));
-    if let Some(number) = at.and_then(|at| chart.block_at(at)) {
+    let under = at.and_then(|at| block_at(stage, painter.ctx(), (chart, colored), at));
+    let document = &mut *stage.document;
+    if let Some(number) = under {
         document.hover_next = Some(number);
         if canvas.response.clicked() {
             document.sight.selected = Some(Selected::Block(number));

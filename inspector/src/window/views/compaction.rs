@@ -1,6 +1,6 @@
 //! Moves of live blocks: where each was, where it goes, and what that gains.
 
-use std::rc::Rc;
+use std::ops::Range;
 use std::sync::Arc;
 
 use egui::{Color32, Stroke, StrokeKind, Ui};
@@ -9,14 +9,14 @@ use terrane_trace::live::Compact;
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
-use super::moved::{Shown, mark_text};
+use super::moved::{Moved, mark_text};
 use super::{Stage, bytes, empty, header, legend, waiting};
 use crate::units;
 use crate::window::commands::Command;
-use crate::window::job::Job;
-use crate::window::layout::{Camera, Classes, Coloring, Focus, Grid, Sums, heap_scene};
+use crate::window::job::Later;
+use crate::window::layout::{Camera, Coloring, Focus, Grid, Painted, heap_scene};
 use crate::window::model::{
-    Aim, Moment, Planned, Recording, Refusal, Shift, largest_hole_after, means, plan_for,
+    Aim, Moment, Recording, Refusal, Shift, largest_hole_after, means, plan_for,
 };
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
@@ -32,14 +32,11 @@ pub struct CompactionPanel {
     /// The most moves of a plan.
     most: Option<u64>,
     aim: Option<Aim>,
-    plan: Job<Planned>,
-    planned_for: Option<(*const Moment, Aim, u64)>,
-    shown_for: Option<(*const Moment, Aim, u64)>,
     /// The pass shown.
-    made: Option<(Of, Rc<Pass>)>,
-    painted: Option<(PaintKey, Arc<Painted>)>,
-    /// The recorded pass of which moves are shown done.
-    shown_pass: Option<usize>,
+    made: Later<Of, Pass>,
+    painted: Later<PaintKey, (Arc<Pass>, Painted)>,
+    /// The pass of which moves are shown done.
+    shown_for: Option<Shown>,
     /// Moves done; the fraction is the one under way.
     pub done: f32,
     playing: bool,
@@ -50,31 +47,20 @@ pub struct CompactionPanel {
     /// Moves per second.
     speed: Option<f32>,
     camera: Option<Camera>,
-    drawn: Option<(Key, Cells)>,
+    drawn: Option<(Drawn, Cells)>,
 }
 
 impl CompactionPanel {
     /// Whether a thread works on it.
     pub fn is_busy(&mut self) -> bool {
-        self.plan.poll();
-        self.plan.is_running()
+        self.made.is_busy() || self.painted.is_busy()
     }
 
     /// Drops what was worked out from a recording that has been replaced.
     pub fn forget(&mut self) {
-        (self.made, self.painted, self.drawn) = (None, None, None);
-    }
-
-    /// The pass shown, made if another one was.
-    fn pass(&mut self, of: Of, make: impl FnOnce() -> Pass) -> Rc<Pass> {
-        match &self.made {
-            Some((known, pass)) if *known == of => Rc::clone(pass),
-            _ => {
-                let pass = Rc::new(make());
-                self.made = Some((of, Rc::clone(&pass)));
-                pass
-            }
-        }
+        self.made.forget();
+        self.painted.forget();
+        self.drawn = None;
     }
 
     fn plans(&self, passes: usize) -> bool {
@@ -86,21 +72,23 @@ impl CompactionPanel {
     }
 }
 
-type PaintKey = (Of, Coloring, Option<Focus>);
-type Key = (PaintKey, [u32; 4], [u64; 3], bool);
+type PaintKey = (*const Pass, Coloring, Option<Focus>);
+/// Of what, in which area, from where and on which background the heap was drawn.
+type Drawn = (Arc<(Arc<Pass>, Painted)>, [u32; 4], [u64; 3], bool);
 
 /// What a pass is: a plan for a moment, or one that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    Plan(*const Moment, u32, Aim, u64),
+    Plan(*const Moment, Aim, u64),
     Recorded(*const Recording, usize),
 }
 
-/// What the heap before a pass is drawn with.
-struct Painted {
-    classes: Classes,
-    of_parts: Vec<u8>,
-    sums: Sums,
+/// The same after more was recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// For the moment at this address.
+    Plan(usize, Aim, u64),
+    Recorded(usize),
 }
 
 /// Moves of a plan that is not limited.
@@ -110,7 +98,9 @@ const SPEED: f32 = 4.0;
 
 /// A pass: the heap before it and its moves in order.
 struct Pass {
-    of: Of,
+    /// For which moment it was planned, or how many passes came before it.
+    of: Shown,
+    recording: Arc<Recording>,
     before: Arc<Moment>,
     moves: Vec<Shift>,
     refused: Vec<Refusal>,
@@ -127,8 +117,8 @@ struct Pass {
 
 impl Pass {
     fn new(
-        of: Of,
-        before: Arc<Moment>,
+        of: Shown,
+        (recording, before): (Arc<Recording>, Arc<Moment>),
         (moves, refused): (Vec<Shift>, Vec<Refusal>),
         text: &'static str,
     ) -> Self {
@@ -137,7 +127,29 @@ impl Pass {
         let means = means(moves.iter().map(|shift| shift.by));
         let used = |kind: &MoveKind| moves.iter().any(|shift| shift.by == *kind);
         let kinds = MoveKind::ALL.into_iter().filter(used).collect();
-        Self { of, before, moves, refused, text, moved, gained, means, kinds }
+        Self { of, recording, before, moves, refused, text, moved, gained, means, kinds }
+    }
+
+    /// A plan for a moment.
+    fn planned(recording: Arc<Recording>, moment: Arc<Moment>, aim: Aim, most: u64) -> Self {
+        let plan = plan_for(&moment, aim, most);
+        let text = match (plan.met, plan.reachable) {
+            (true, _) => "The goal is met already: nothing has to move.",
+            (_, false) => "The goal cannot be met by moving blocks here.",
+            _ => "A plan: nothing of it was done.",
+        };
+        let of = Shown::Plan(Arc::as_ptr(&moment).addr(), aim, most);
+        Self::new(of, (recording, moment), (plan.moves, plan.refused), text)
+    }
+
+    /// What a recording tells of a pass.
+    fn recorded(recording: Arc<Recording>, number: usize, range: &Range<u32>) -> Self {
+        let before = Arc::new(Moment::of(&recording, range.start));
+        let moves = recording.shifts(&before, range);
+        let note = recording.passes.iter().find(|note| note.at >= range.end);
+        let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
+        let text = "The moves of this pass went to segments that did not exist before it.";
+        Self::new(Shown::Recorded(number), (recording, before), (moves, refused), text)
     }
 }
 
@@ -154,19 +166,23 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         super::rows::show(ui, stage, super::rows::Kind::Moves);
         return;
     }
-    let pass =
-        if planning { planned(ui, stage) } else { Some(recorded(ui, stage, &recording, &ranges)) };
+    let pass = if planning { planned(ui, stage) } else { recorded(ui, stage, &recording, &ranges) };
     let Some(pass) = pass else {
-        waiting(ui, "planning…");
+        waiting(ui, if planning { "planning…" } else { "working out the heap before the pass…" });
         return;
     };
+    let panel = &mut stage.document.panels.compaction;
+    if panel.shown_for.replace(pass.of) != Some(pass.of) {
+        panel.rewind();
+        panel.done = (pass.moves.len() as f32 * panel.shown_done).floor();
+    }
     refusals(ui, &pass);
     if pass.moves.is_empty() {
         empty(ui, "Nothing moves", pass.text);
         return;
     }
     controls(ui, stage, &pass, planning);
-    map(ui, stage, &recording, &pass);
+    map(ui, stage, &pass);
 }
 
 /// Recorded passes, or a plan for this moment.
@@ -225,48 +241,22 @@ fn source(ui: &mut Ui, stage: &mut Stage<'_>, passes: usize) -> bool {
     stage.document.panels.compaction.plans(passes)
 }
 
-fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Rc<Pass>> {
+fn planned(ui: &Ui, stage: &mut Stage<'_>) -> Option<Arc<Pass>> {
+    let recording = Arc::clone(&stage.document.recording);
     let moment = Arc::clone(&stage.document.moment);
     let panel = &mut stage.document.panels.compaction;
     let aim = panel.aim.unwrap_or(Aim::Tidy);
     let most = panel.most.unwrap_or(MOVES_MOST);
-    let key = (Arc::as_ptr(&moment), aim, most);
-    if panel.planned_for != Some(key) && !panel.plan.is_running() {
-        panel.planned_for = Some(key);
-        panel.rewind();
-        let heap = Arc::clone(&moment);
-        panel.plan = Job::start(ui.ctx(), move || plan_for(&heap, aim, most));
-    }
-    if panel.planned_for != Some(key) {
-        // What is under way is for another moment or goal.
-        panel.plan.poll();
-        return None;
-    }
-    let of = Of::Plan(key.0, moment.at, aim, most);
-    if panel.made.as_ref().is_none_or(|(known, _)| *known != of) {
-        let plan = panel.plan.poll()?.clone();
-        let text = match (plan.met, plan.reachable) {
-            (true, _) => "The goal is met already: nothing has to move.",
-            (_, false) => "The goal cannot be met by moving blocks here.",
-            _ => "A plan: nothing of it was done.",
-        };
-        panel.pass(of, || Pass::new(of, moment, (plan.moves, plan.refused), text));
-    }
-    let (_, pass) = panel.made.as_ref()?;
-    let pass = Rc::clone(pass);
-    if panel.shown_for != Some(key) {
-        panel.shown_for = Some(key);
-        panel.done = (pass.moves.len() as f32 * panel.shown_done).floor();
-    }
-    Some(pass)
+    let of = Of::Plan(Arc::as_ptr(&moment), aim, most);
+    panel.made.get(ui.ctx(), of, false, move || Pass::planned(recording, moment, aim, most))
 }
 
 fn recorded(
     ui: &mut Ui,
     stage: &mut Stage<'_>,
-    recording: &Recording,
-    ranges: &[std::ops::Range<u32>],
-) -> Rc<Pass> {
+    recording: &Arc<Recording>,
+    ranges: &[Range<u32>],
+) -> Option<Arc<Pass>> {
     let at = stage.document.sight.at;
     let near = ranges.iter().rposition(|pass| pass.start <= at).unwrap_or(0);
     let panel = &mut stage.document.panels.compaction;
@@ -289,21 +279,11 @@ fn recorded(
             ui.weak(&note.asked);
         }
     });
-    let of = Of::Recorded(std::ptr::from_ref(recording), number);
+    let of = Of::Recorded(Arc::as_ptr(recording), number);
+    let (of_run, range) = (Arc::clone(recording), ranges[number].clone());
+    let at_once = recording.is_small();
     let panel = &mut stage.document.panels.compaction;
-    let pass = panel.pass(of, || {
-        let range = &ranges[number];
-        let before = Arc::new(Moment::of(recording, range.start));
-        let moves = recording.shifts(&before, range);
-        let note = recording.passes.iter().find(|note| note.at >= range.end);
-        let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
-        let text = "The moves of this pass went to segments that did not exist before it.";
-        Pass::new(of, before, (moves, refused), text)
-    });
-    if panel.shown_pass.replace(number) != Some(number) {
-        panel.done = (pass.moves.len() as f32 * panel.shown_done).floor();
-    }
-    pass
+    panel.made.get(ui.ctx(), of, at_once, move || Pass::recorded(of_run, number, &range))
 }
 
 fn refusals(ui: &mut Ui, pass: &Pass) {
@@ -331,7 +311,9 @@ fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, planning: bool) {
             ui.label(&pass.means).on_hover_text(super::charts::MEANS);
         }
         coloring(ui, stage);
-        if planning {
+        if stage.document.panels.compaction.is_busy() {
+            ui.weak("working out what is asked for; this is what was before…");
+        } else if planning {
             ui.weak(pass.text);
         }
     });
@@ -380,24 +362,16 @@ fn advance(ui: &Ui, panel: &mut CompactionPanel, count: usize, still: bool) {
     }
 }
 
-/// The classes of the heap before a pass, made if another one was shown.
-fn painted(
-    stage: &mut Stage<'_>,
-    recording: &Recording,
-    pass: &Pass,
-    key: PaintKey,
-) -> Arc<Painted> {
+/// The pass whose heap before it is drawn, which may be the one before; and its classes.
+fn painted(ui: &Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) -> Option<Arc<(Arc<Pass>, Painted)>> {
+    let by = (stage.document.sight.coloring, stage.document.sight.focus());
     let panel = &mut stage.document.panels.compaction;
-    if let Some((_, painted)) = panel.painted.as_ref().filter(|(known, _)| *known == key) {
-        return Arc::clone(painted);
-    }
-    let before = &pass.before;
-    let classes = Classes::of(recording, before, key.1, key.2);
-    let of_parts = classes.of_parts(recording, before);
-    let sums = Sums::of(&before.parts, before.extent, &of_parts);
-    let painted = Arc::new(Painted { classes, of_parts, sums });
-    panel.painted = Some((key, Arc::clone(&painted)));
-    painted
+    let pass = Arc::clone(pass);
+    let at_once = pass.recording.is_small();
+    panel.painted.get(ui.ctx(), (Arc::as_ptr(&pass), by.0, by.1), at_once, move || {
+        let painted = Painted::of(&pass.recording, &pass.before, by);
+        (pass, painted)
+    })
 }
 
 /// A key for each means by which blocks of the pass move.
@@ -407,13 +381,14 @@ fn marks(look: &Look, pass: &Pass) -> Vec<((Color32, Color32), Pattern, String)>
     kinds.map(|kind| (colors, Pattern::Solid, mark_text(*kind))).collect()
 }
 
-fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
+fn map(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) {
     let look = stage.look;
-    let (coloring, focus) = (stage.document.sight.coloring, stage.document.sight.focus());
-    let paint_key = (pass.of, coloring, focus);
-    let painted = painted(stage, recording, pass, paint_key);
-    let classes = &painted.classes;
-    let mut keys = classes.legend(&look, &pass.before);
+    let Some(shown) = painted(ui, stage, pass) else {
+        waiting(ui, "sorting blocks into classes…");
+        return;
+    };
+    let (pass, painted) = (&shown.0, &shown.1);
+    let mut keys = painted.classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
     let going = "outlined: still to move, to the mark".to_owned();
     keys.push(((look.select, look.select), Pattern::Solid, going));
@@ -442,19 +417,22 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording, pass: &Pass) {
     painter.rect_filled(canvas.rect, 3.0, look.paper);
     let camera = [grid.camera.per_row, grid.camera.origin, grid.camera.scroll].map(f64::to_bits);
     let corners = [area.min.x, area.min.y, area.max.x, area.max.y].map(f32::to_bits);
-    let key = (paint_key, corners, camera, look.dark);
     let clipped = painter.with_clip_rect(area);
-    if stage.document.panels.compaction.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
-        let kept = (&painted.of_parts[..], &painted.sums);
-        let scene = heap_scene(&pass.before, &grid, classes, kept, (&look, Vec::new()));
-        stage.document.panels.compaction.drawn = Some((key, Cells::new(scene.cells)));
+    let panel = &mut stage.document.panels.compaction;
+    let is_it = |((of, at, from, dark), _): &(Drawn, Cells)| {
+        Arc::ptr_eq(of, &shown) && (*at, *from, *dark) == (corners, camera, look.dark)
+    };
+    if !panel.drawn.as_ref().is_some_and(is_it) {
+        let room = panel.drawn.take().map(|(_, cells)| cells.into_room()).unwrap_or_default();
+        let scene = heap_scene(painted, &grid, (&look, room));
+        let key = (Arc::clone(&shown), corners, camera, look.dark);
+        panel.drawn = Some((key, Cells::new(scene.cells)));
     }
-    if let Some((_, cells)) = stage.document.panels.compaction.drawn.clone() {
-        stage.surface.draw(&clipped, 70, &cells);
+    if let Some((_, cells)) = &panel.drawn {
+        stage.surface.draw(&clipped, 70, cells);
     }
-    let panel = &stage.document.panels.compaction;
-    let shown = Shown { look, done: panel.done, still: stage.still, grid: &grid };
-    let drawn = shown.draw(recording, classes, &pass.moves);
+    let moved = Moved { look, done: panel.done, still: stage.still, grid: &grid };
+    let drawn = moved.draw(&pass.recording, &painted.classes, &pass.moves);
     stage.surface.draw(&clipped, 71, &Cells::new(drawn.cells));
     for rect in drawn.outlined {
         clipped.rect_stroke(rect, 0.0, Stroke::new(2.0, look.select), StrokeKind::Outside);

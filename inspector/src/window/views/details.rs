@@ -8,6 +8,7 @@ use super::{Stage, empty};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
+use crate::window::job::Later;
 use crate::window::layout::TimeScale;
 use crate::window::model::{Addresses, Moment, NEVER, PartState, Recording, short_site};
 
@@ -181,10 +182,17 @@ fn range(ui: &mut Ui, stage: &mut Stage<'_>, address: u64, bytes: u64) {
 /// What was added up for the site or stream that is selected, and for what.
 #[derive(Default)]
 pub struct DetailsPanel {
-    group: Option<(GroupKey, Group)>,
+    group: Later<GroupKey, (Arc<Moment>, Group)>,
 }
 
-type GroupKey = (*const Moment, u32, Selected);
+type GroupKey = (*const Moment, Selected);
+
+impl DetailsPanel {
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.group.is_busy()
+    }
+}
 
 /// Live blocks of a site or stream.
 #[derive(Clone, Copy, Default)]
@@ -215,14 +223,20 @@ impl Group {
 }
 
 fn group(ui: &mut Ui, stage: &mut Stage<'_>, number: u32, is_stream: bool) {
-    let (recording, moment) = (&stage.document.recording, &stage.document.moment);
+    let recording = Arc::clone(&stage.document.recording);
     let selected = if is_stream { Selected::Stream(number) } else { Selected::Site(number) };
-    let key = (Arc::as_ptr(moment), moment.at, selected);
-    let known = stage.document.panels.details.group.filter(|(known, _)| *known == key);
-    let group =
-        known.map_or_else(|| Group::of(recording, moment, number, is_stream), |(_, group)| group);
-    stage.document.panels.details.group = Some((key, group));
-    let Group { bytes, blocks, largest, stack: stack_of } = group;
+    let (of, at) = (Arc::clone(&recording), Arc::clone(&stage.document.moment));
+    let key = (Arc::as_ptr(&at), selected);
+    let at_once = recording.is_small();
+    let made = stage.document.panels.details.group.get(ui.ctx(), key, at_once, move || {
+        let group = Group::of(&of, &at, number, is_stream);
+        (at, group)
+    });
+    let Some(made) = made else {
+        ui.weak("adding up its blocks…");
+        return;
+    };
+    let (moment, Group { bytes, blocks, largest, stack: stack_of }) = (&made.0, made.1);
     let name = if is_stream {
         recording.stream(number)
     } else {
@@ -240,7 +254,6 @@ fn group(ui: &mut Ui, stage: &mut Stage<'_>, number: u32, is_stream: bool) {
     facts(ui, "group", &rows);
     ui.weak("Its blocks stand out in the maps. Escape lets go.");
     if !is_stream && blocks > 0 {
-        let recording = Arc::clone(recording);
         stack(ui, stage, &recording, stack_of);
     }
 }

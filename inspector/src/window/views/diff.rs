@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use egui::{RichText, Ui};
 
-use super::table::{Head, Key, Rows, TableState, head};
-use super::{Stage, bytes, empty, header};
+use super::table::{Head, Key, Rows, Sort, TableState, found, head};
+use super::{Stage, bytes, empty, header, waiting};
 use crate::units;
 use crate::window::document::Selected;
+use crate::window::job::Later;
 use crate::window::layout::TimeScale;
 use crate::window::model::{Moment, PartState, Recording, short_site};
 
@@ -19,8 +20,20 @@ pub struct DiffPanel {
     before: Option<Side>,
     swapped: bool,
     table: TableState,
-    made: Option<(Pair, Diff)>,
+    made: Later<Wanted, Found>,
 }
+
+impl DiffPanel {
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.made.is_busy()
+    }
+}
+
+/// Two moments, what is searched for, and by what it is ordered.
+type Wanted = (Pair, String, Sort);
+/// The two sides, which are kept, what differs, and the rows found in order.
+type Found = ([Side; 2], Diff, Vec<u32>);
 
 /// A file, by where it is kept, and a moment.
 #[derive(Clone)]
@@ -36,7 +49,6 @@ struct Diff {
     /// Site, bytes before and after, blocks before and after.
     rows: Vec<(String, [u64; 2], [u64; 2])>,
     total: [u64; 2],
-    generation: u64,
 }
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
@@ -48,27 +60,38 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let panel = &mut stage.document.panels.diff;
     let sides = if panel.swapped { [now, before] } else { [before, now] };
     let pair = [0, 1].map(|side: usize| (Arc::as_ptr(&sides[side].recording), sides[side].at));
-    if panel.made.as_ref().is_none_or(|(known, _)| *known != pair) {
-        panel.made = Some((pair, work_out(&sides)));
-    }
+    panel.table.sort = panel.table.sort.or(Some((0, true)));
+    let (query, sort) = (panel.table.query.clone(), panel.table.sort);
+    let at_once = sides.iter().all(|side| side.recording.is_small());
+    let made = panel.made.get(ui.ctx(), (pair, query.clone(), sort), at_once, move || {
+        let diff = work_out(&sides);
+        let order = found(&diff, &query, sort);
+        (sides, diff, order)
+    });
     let look = stage.look;
+    let Some(made) = made else {
+        waiting(ui, "comparing two moments…");
+        return;
+    };
     let panel = &mut stage.document.panels.diff;
-    let Some((_, diff)) = panel.made.as_ref() else { return };
+    let (_, diff, order) = &*made;
+    let is_late = panel.made.is_busy();
     header(ui, |ui| {
         bytes(ui, &look, "before", diff.total[0]);
         bytes(ui, &look, "after", diff.total[1]);
         let (sign, size) = signed(diff.total);
         ui.label(RichText::new(format!("{sign}{}", units::bytes(size))).strong());
-        panel.table.sort = panel.table.sort.or(Some((0, true)));
-        panel.table.update(diff, diff.generation);
-        panel.table.search(ui, diff.rows.len(), "differences");
+        panel.table.search(ui, diff.rows.len(), order.len(), "differences");
+        if is_late {
+            ui.weak("looking again…");
+        }
     });
     if diff.rows.is_empty() {
         let text = "Nothing is live at either moment. Choose other moments.";
         empty(ui, "No difference", text);
         return;
     }
-    let done = panel.table.show(ui, diff, &look, "differences", None);
+    let done = panel.table.show(ui, (diff, order), &look, "differences", None);
     if let Some(super::table::Done::Selected(Selected::Site(row))) = done {
         let site = &diff.rows[row as usize].0;
         let found = recording.places.sites.iter().position(|known| known == site);
@@ -143,10 +166,8 @@ fn signed([before, after]: [u64; 2]) -> (&'static str, u64) {
 }
 
 fn work_out(sides: &[Side; 2]) -> Diff {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let mut rows: HashMap<String, ([u64; 2], [u64; 2])> = HashMap::new();
-    let mut diff = Diff { generation: NEXT.fetch_add(1, Ordering::Relaxed), ..Diff::default() };
+    let mut diff = Diff::default();
     for (at, side) in sides.iter().enumerate() {
         let moment = Moment::of(&side.recording, side.at);
         for part in moment.parts.iter().filter(|part| part.state == PartState::Live) {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
 
 use super::canvas::Canvas;
-use super::{Stage, bytes, empty, header};
+use super::{Stage, bytes, empty, header, waiting};
 use crate::units;
+use crate::window::job::Later;
 use crate::window::layout::{Flame, FlameBox};
 use crate::window::model::{Moment, NEVER, Recording, short_site};
 use crate::window::paint::{Cell, Cells, Look};
@@ -16,9 +17,8 @@ use crate::window::view::View;
 /// How the graph is looked at, and what was worked out.
 #[derive(Default)]
 pub struct FlamePanel {
-    made: Option<((*const Moment, bool), Flame)>,
-    /// Colours of files, in the order in which the graph has them.
-    files: HashMap<String, usize>,
+    made: Later<(*const Moment, bool), Made>,
+    shown: Option<Arc<Made>>,
     /// Whether the innermost frame is the root.
     by_callee: bool,
     /// Whether the root is below.
@@ -28,10 +28,25 @@ pub struct FlamePanel {
     scroll: f32,
 }
 
+/// What was worked out.
+struct Made {
+    /// Which is kept.
+    _moment: Arc<Moment>,
+    flame: Flame,
+    /// Colours of files, in the order in which the graph has them.
+    files: HashMap<String, usize>,
+}
+
 impl FlamePanel {
     /// Drops what was worked out.
     pub fn forget(&mut self) {
-        self.made = None;
+        self.made.forget();
+        self.shown = None;
+    }
+
+    /// Whether a thread works on it.
+    pub fn is_busy(&mut self) -> bool {
+        self.made.is_busy()
     }
 }
 
@@ -47,18 +62,24 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     }
     let moment = Arc::clone(&stage.document.moment);
     let panel = &mut stage.document.panels.flame;
-    let key = (Arc::as_ptr(&moment), panel.by_callee);
-    if panel.made.as_ref().is_none_or(|(known, _)| *known != key) {
-        let flame = Flame::of(&recording, &moment, panel.by_callee);
-        panel.files = files(&recording, &flame);
-        panel.made = Some((key, flame));
+    let by_callee = panel.by_callee;
+    let (at_once, of) = (recording.is_small(), Arc::clone(&recording));
+    let key = (Arc::as_ptr(&moment), by_callee);
+    let made = panel.made.get(ui.ctx(), key, at_once, move || {
+        let flame = Flame::of(&of, &moment, by_callee);
+        Made { files: files(&of, &flame), flame, _moment: moment }
+    });
+    let Some(made) = made else {
+        waiting(ui, "adding up call stacks…");
+        return;
+    };
+    if panel.shown.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &made)) {
         panel.zoomed = None;
+        panel.shown = Some(Arc::clone(&made));
     }
     let look = stage.look;
-    let (total, without) = panel
-        .made
-        .as_ref()
-        .map_or((0, 0), |(_, f)| (f.boxes.first().map_or(0, |b| b.bytes), f.without));
+    let total = made.flame.boxes.first().map_or(0, |all| all.bytes);
+    let without = made.flame.without;
     header(ui, |ui| {
         bytes(ui, &look, "by call stack", total);
         if without > 0 {
@@ -92,7 +113,8 @@ fn draw(
     let look = stage.look;
     let painter = ui.painter_at(canvas.rect);
     painter.rect_filled(canvas.rect, 3.0, look.paper);
-    let Some((_, flame)) = panel.made.as_ref() else { return panel };
+    let Some(made) = panel.shown.clone() else { return panel };
+    let Made { flame, files, .. } = &*made;
     let zoomed = panel.zoomed.and_then(|(frame, depth, from)| {
         let same = |b: &&FlameBox| b.frame == frame && b.depth == depth && b.from == from;
         flame.boxes.iter().find(same)
@@ -119,16 +141,15 @@ fn draw(
         .filter_map(|b| Some((b, place(b)?)))
         .filter(|(_, rect)| rect.intersects(canvas.rect))
         .collect();
-    let cells = visible
-        .iter()
-        .map(|(b, rect)| Cell::solid(*rect, color(&look, &panel.files, b, recording)));
+    let cells =
+        visible.iter().map(|(b, rect)| Cell::solid(*rect, color(&look, files, b, recording)));
     let cells = cells.collect();
     stage.surface.draw(&painter, 50, &Cells::new(cells));
     let hovered = canvas.response.hover_pos();
     for (b, rect) in &visible {
         let name = name(recording, b.frame);
         if rect.width() > 34.0 {
-            let back = color(&look, &panel.files, b, recording);
+            let back = color(&look, files, b, recording);
             let inside =
                 painter.with_clip_rect(rect.shrink2(egui::vec2(3.0, 0.0)).intersect(canvas.rect));
             let at = pos2(rect.left().max(canvas.rect.left()) + 4.0, rect.center().y);

@@ -9,9 +9,7 @@ use super::{Stage, bytes, empty, header, legend};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
-use crate::window::layout::{
-    Camera, Classes, Coloring, Focus, Grid, HeapScene, Sums, Ticks, heap_scene, ticks,
-};
+use crate::window::layout::{Camera, Coloring, Grid, HeapScene, Painted, Ticks, heap_scene, ticks};
 use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, Recording, short_site};
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
@@ -19,27 +17,21 @@ use crate::window::view::View;
 /// What was worked out for the last frame, and for what.
 #[derive(Default)]
 pub struct HeapPanel {
-    colors: Option<(ColorKey, Classes, Vec<u8>, Sums)>,
-    drawn: Option<(DrawKey, HeapScene, Cells)>,
+    drawn: Option<(Arc<Painted>, DrawKey, HeapScene, Cells)>,
 }
 
-type ColorKey = (*const Moment, Coloring, Option<Focus>);
-type DrawKey = (ColorKey, [u32; 4], Option<[u64; 3]>, bool, u32);
+type DrawKey = ([u32; 4], Option<[u64; 3]>, bool, u32);
 
 const AXIS: f32 = 78.0;
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     figures(ui, stage);
-    classes(stage);
-    let colors = stage.document.panels.heap.colors.as_ref();
-    let keys = colors.map(|(_, classes, ..)| {
-        let mut keys = classes.legend(&stage.look, &stage.document.moment);
-        let alarm = (stage.look.alarm, stage.look.alarm);
-        keys.push((alarm, Pattern::Solid, "a segment begins".to_owned()));
-        keys.extend(tick_keys(stage));
-        keys
-    });
-    legend(ui, stage, &keys.unwrap_or_default());
+    let painted = &stage.document.painted;
+    let mut keys = painted.classes.legend(&stage.look, &painted.moment);
+    let alarm = (stage.look.alarm, stage.look.alarm);
+    keys.push((alarm, Pattern::Solid, "a segment begins".to_owned()));
+    keys.extend(tick_keys(stage));
+    legend(ui, stage, &keys);
     ui.add_space(4.0);
     if stage.document.moment.reserved == 0 {
         let text = "No segment exists at this moment. Step on with the arrow keys, or press 1 \
@@ -53,7 +45,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
 /// What the ticks within segments mean, or how they come in sight.
 fn tick_keys(stage: &Stage<'_>) -> Vec<((Color32, Color32), Pattern, String)> {
     let drawn = stage.document.panels.heap.drawn.as_ref();
-    let ticks = drawn.map(|(_, scene, _)| scene.ticks).unwrap_or_default();
+    let ticks = drawn.map(|(_, _, scene, _)| scene.ticks).unwrap_or_default();
     let colors = (stage.look.ink, stage.look.ink);
     let mut texts = Vec::new();
     match ticks {
@@ -97,21 +89,6 @@ pub fn coloring(ui: &mut Ui, stage: &mut Stage<'_>) {
             }
         });
     shown.response.accessible_name("colour by");
-}
-
-/// Sorts the blocks into classes, if that is not done yet.
-fn classes(stage: &mut Stage<'_>) {
-    let document = &mut *stage.document;
-    let (moment, recording) = (&document.moment, &document.recording);
-    let (coloring, focus) = (document.sight.coloring, document.sight.focus());
-    let key = (Arc::as_ptr(moment), coloring, focus);
-    if document.panels.heap.colors.as_ref().is_some_and(|(known, ..)| *known == key) {
-        return;
-    }
-    let classes = Classes::of(recording, moment, coloring, focus);
-    let of_parts = classes.of_parts(recording, moment);
-    let sums = Sums::of(&moment.parts, moment.extent, &of_parts);
-    document.panels.heap.colors = Some((key, classes, of_parts, sums));
 }
 
 fn chart(ui: &mut Ui, stage: &mut Stage<'_>) {
@@ -180,20 +157,20 @@ fn selected_range(stage: &Stage<'_>) -> Option<(u64, u64)> {
 
 fn draw(stage: &mut Stage<'_>, painter: &egui::Painter, grid: &Grid) {
     let document = &mut *stage.document;
-    let Some((color_key, classes, of_parts, sums)) = &document.panels.heap.colors else { return };
+    let painted = &document.painted;
     let camera = document.sight.camera.map(camera_key);
     let area = [grid.area.min.x, grid.area.min.y, grid.area.max.x, grid.area.max.y];
-    let key = (*color_key, area.map(f32::to_bits), camera, stage.look.dark, grid.scale.to_bits());
+    let key = (area.map(f32::to_bits), camera, stage.look.dark, grid.scale.to_bits());
     let drawn = &mut document.panels.heap.drawn;
-    if drawn.as_ref().is_none_or(|(known, ..)| *known != key) {
-        let kept = (of_parts.as_slice(), sums);
-        let room = drawn.take().map(|(_, _, cells)| cells.into_room()).unwrap_or_default();
-        let mut scene = heap_scene(&document.moment, grid, classes, kept, (&stage.look, room));
+    let is_it = |of: &Arc<Painted>, known: &DrawKey| Arc::ptr_eq(of, painted) && *known == key;
+    if drawn.as_ref().is_none_or(|(of, known, ..)| !is_it(of, known)) {
+        let room = drawn.take().map(|(.., cells)| cells.into_room()).unwrap_or_default();
+        let mut scene = heap_scene(painted, grid, (&stage.look, room));
         scene.ticks = ticks(&document.moment, grid, &stage.look, &mut scene.cells);
         let cells = Cells::new(std::mem::take(&mut scene.cells));
-        *drawn = Some((key, scene, cells));
+        *drawn = Some((Arc::clone(painted), key, scene, cells));
     }
-    if let Some((_, scene, cells)) = drawn {
+    if let Some((.., scene, cells)) = drawn {
         let clipped = painter.with_clip_rect(grid.area);
         stage.surface.draw(&clipped, 10, cells);
         words(&clipped, document.recording.as_ref(), scene, &stage.look);

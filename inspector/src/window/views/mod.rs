@@ -17,6 +17,7 @@ mod limits;
 mod links;
 mod moved;
 mod rows;
+mod segments;
 mod streams;
 mod table;
 mod timeline;
@@ -93,11 +94,39 @@ impl Panels {
             || self.compaction.is_busy()
             || self.address.is_busy()
             || self.streams.is_busy()
+            || self.details.is_busy()
+            || self.flame.is_busy()
+            || self.diff.is_busy()
+            || self.tables.is_busy()
     }
 }
 
-/// Draws a view.
+/// The least height of a view that is a chart: less shows its words and no chart.
+const fn least_height(view: View) -> Option<f32> {
+    match view {
+        View::Compaction => Some(350.0),
+        View::HeapMap | View::AddressTime | View::Timeline | View::Streams | View::Flame => {
+            Some(170.0)
+        }
+        _ => None,
+    }
+}
+
+/// Draws a view. Where a chart has no room, it is scrolled to.
 pub fn show(view: View, ui: &mut Ui, stage: &mut Stage<'_>) {
+    let Some(least) = least_height(view).filter(|least| ui.available_height() < *least) else {
+        return show_all(view, ui, stage);
+    };
+    egui::ScrollArea::vertical().id_salt(("view", view)).auto_shrink(false).show(ui, |ui| {
+        let size = egui::vec2(ui.available_width(), least);
+        ui.allocate_ui(size, |ui| {
+            ui.set_min_size(size);
+            show_all(view, ui, stage);
+        });
+    });
+}
+
+fn show_all(view: View, ui: &mut Ui, stage: &mut Stage<'_>) {
     match view {
         View::HeapMap => heap_map::show(ui, stage),
         View::AddressTime => address_time::show(ui, stage),

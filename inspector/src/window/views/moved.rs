@@ -12,7 +12,7 @@ use crate::window::paint::{Cell, Look, Pattern};
 const ARROWS: usize = 40;
 
 /// How far a pass is, and where it is drawn.
-pub struct Shown<'a> {
+pub struct Moved<'a> {
     /// Colours.
     pub look: Look,
     /// Moves done; the fraction is the one under way.
@@ -34,7 +34,7 @@ pub struct Drawn {
     pub shapes: Vec<Shape>,
 }
 
-impl Shown<'_> {
+impl Moved<'_> {
     /// The moves over the heap before them.
     pub fn draw(&self, recording: &Recording, classes: &Classes, moves: &[Shift]) -> Drawn {
         let (whole, part) =
@@ -45,18 +45,21 @@ impl Shown<'_> {
             drawn.outlined.extend(self.grid.rects(shift.from, shift.bytes));
             self.way(shift, &mut drawn.shapes);
         }
+        // Of many within a pixel the first is drawn.
+        let mut seen = [Seen::of(self.grid), Seen::of(self.grid)];
         for (number, shift) in moves.iter().enumerate().take(whole + usize::from(part > 0.0)) {
-            let color = self.color(shift, recording, classes);
-            for rect in self.grid.rects(shift.from, shift.bytes) {
+            if seen[0].is_new(shift.from, shift.bytes) {
                 let ghost = (self.look.paper, self.look.select);
-                drawn.cells.push(Cell::new(rect, ghost, Pattern::Hatch));
+                let rects = self.grid.rects(shift.from, shift.bytes);
+                drawn.cells.extend(rects.map(|rect| Cell::new(rect, ghost, Pattern::Hatch)));
             }
             if number >= whole {
-                self.slide(shift, part, color, &mut drawn);
-                continue;
+                self.slide(shift, part, self.color(shift, recording, classes), &mut drawn);
+            } else if seen[1].is_new(shift.to, shift.bytes) {
+                let color = self.color(shift, recording, classes);
+                let rects = self.grid.rects(shift.to, shift.bytes);
+                drawn.cells.extend(rects.map(|rect| Cell::solid(rect, color)));
             }
-            let to = self.grid.rects(shift.to, shift.bytes);
-            drawn.cells.extend(to.map(|rect| Cell::solid(rect, color)));
         }
         // Of those that are done, the last ones.
         for shift in &moves[whole.min(moves.len()).saturating_sub(ARROWS)..whole.min(moves.len())] {
@@ -103,6 +106,31 @@ impl Shown<'_> {
         drawn.outlined.push(rect);
         let line = [from.center(), to.center()];
         drawn.shapes.push(Shape::line_segment(line, Stroke::new(1.2, self.look.select)));
+    }
+}
+
+/// In which pixels something is drawn already: no more is laid out than there are.
+struct Seen {
+    first: f64,
+    pixel: f64,
+    pixels: Vec<bool>,
+}
+
+impl Seen {
+    fn of(grid: &Grid) -> Self {
+        let (first, end) = grid.in_sight();
+        let pixel = grid.pixel().max(1.0);
+        Self { first, pixel, pixels: vec![false; ((end - first) / pixel).max(0.0) as usize + 1] }
+    }
+
+    /// Whether any of a stretch is in sight and, where it is less than a pixel, the first there.
+    fn is_new(&mut self, start: u64, bytes: u64) -> bool {
+        let at = (start as f64 - self.first) / self.pixel;
+        let long = bytes as f64 / self.pixel;
+        if at + long < 0.0 || at >= self.pixels.len() as f64 {
+            return false;
+        }
+        long >= 1.0 || !std::mem::replace(&mut self.pixels[at.max(0.0) as usize], true)
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use egui::Ui;
+use egui::{Context, Ui};
 
 use super::groups::{Events, Grouped, Groups};
-use super::table::{Done, Head, Key, Rows, TableState, head};
-use super::{Stage, charts, empty, header, work};
+use super::segments::{self, Segments};
+use super::table::{COPIED, Done, Head, Key, Rows, Sort, TableState, copy, found, head};
+use super::{Stage, charts, empty, header, waiting, work};
 use crate::units;
 use crate::window::document::Selected;
+use crate::window::job::{Job, Later};
 use crate::window::model::{Column, Moment, NEVER, PartState, Recording};
 use crate::window::view::View;
 
@@ -37,8 +39,24 @@ pub struct Tables {
     whole_run: bool,
     /// The table used last: what Find and Copy act on.
     last: Option<Kind>,
-    /// What the rows are, in the order of [`Kind`], and of which content.
-    kept: [Option<(u64, Kept)>; KINDS],
+    /// What is listed, in the order of [`Kind`].
+    lists: [Later<ListKey, Listed>; KINDS],
+    /// What is to be copied, while a thread writes it.
+    copying: Job<String>,
+}
+
+/// Of what, when (where that matters), of the whole run or not, what is searched for, and by what
+/// it is ordered.
+type ListKey = (*const Recording, *const Moment, bool, String, Sort);
+
+/// What a table lists.
+struct Listed {
+    kind: Kind,
+    recording: Arc<Recording>,
+    moment: Arc<Moment>,
+    kept: Kept,
+    /// The rows found, in order.
+    order: Vec<u32>,
 }
 
 /// What was gathered for a table.
@@ -51,13 +69,41 @@ enum Kept {
     Groups(Groups),
     /// Parts of a run.
     Parts(Vec<Column>),
+    /// What each segment holds.
+    Segments(Vec<segments::Figures>),
 }
+
+impl Listed {
+    fn of(
+        kind: Kind,
+        (recording, moment): (Arc<Recording>, Arc<Moment>),
+        (whole_run, query, sort): (bool, &str, Sort),
+    ) -> Self {
+        let kept = kind.gather(&recording, &moment, whole_run);
+        let mut listed = Self { kind, recording, moment, kept, order: Vec::new() };
+        let order = found(&*listed.rows(), query, sort);
+        listed.order = order;
+        listed
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        self.kind.rows(&self.recording, &self.moment, &self.kept)
+    }
+}
+
+/// Rows of which a frame writes a copy.
+const COPIED_AT_ONCE: usize = 10_000;
 
 impl Tables {
     /// Forgets the rows.
     pub fn forget(&mut self) {
-        self.states.iter_mut().for_each(TableState::forget);
-        self.kept = Default::default();
+        self.lists.iter_mut().for_each(Later::forget);
+    }
+
+    /// Whether a thread works on one of them.
+    pub fn is_busy(&mut self) -> bool {
+        self.copying.poll();
+        self.copying.is_running() || self.lists.iter_mut().any(Later::is_busy)
     }
 
     /// Lets the search field of the table used last have the keyboard; the view that it is in.
@@ -68,11 +114,42 @@ impl Tables {
     }
 
     /// The table used last as text.
-    pub fn copy(&self, recording: &Recording, moment: &Moment, csv: bool) -> String {
+    #[cfg(test)]
+    pub fn copy(&self, recording: &Arc<Recording>, moment: &Arc<Moment>, csv: bool) -> String {
+        let listed = self.listed(recording, moment);
+        copy(&*listed.rows(), &listed.order, csv)
+    }
+
+    /// The table used last.
+    fn listed(&self, recording: &Arc<Recording>, moment: &Arc<Moment>) -> Arc<Listed> {
         let kind = self.last.unwrap_or(Kind::Allocations);
-        let kept = kind.gather(recording, moment, self.whole_run);
-        let rows = kind.rows(recording, moment, &kept);
-        self.states[kind as usize].copy(&*rows, csv)
+        let state = &self.states[kind as usize];
+        let of = (Arc::clone(recording), Arc::clone(moment));
+        let make = || Listed::of(kind, of, (self.whole_run, &state.query, state.sort));
+        self.lists[kind as usize].last().unwrap_or_else(|| Arc::new(make()))
+    }
+
+    /// Copies the table used last; a thread writes what is long.
+    pub fn start_copy(
+        &mut self,
+        ctx: &Context,
+        (recording, moment): (&Arc<Recording>, &Arc<Moment>),
+        csv: bool,
+    ) {
+        let listed = self.listed(recording, moment);
+        if listed.order.len() <= COPIED_AT_ONCE {
+            return ctx.copy_text(copy(&*listed.rows(), &listed.order, csv));
+        }
+        self.copying = Job::start(ctx, move || copy(&*listed.rows(), &listed.order, csv));
+    }
+
+    /// Copies what a thread has written.
+    pub fn finish_copy(&mut self, ctx: &Context) {
+        if self.copying.poll().is_some()
+            && let Job::Done(text) = std::mem::take(&mut self.copying)
+        {
+            ctx.copy_text(text);
+        }
     }
 }
 
@@ -107,7 +184,8 @@ impl Kind {
             Self::Sites => Kept::Groups(Groups::of(recording, moment, false)),
             Self::Streams => Kept::Groups(Groups::of(recording, moment, true)),
             Self::Course => Kept::Parts(charts::course(recording)),
-            Self::Segments | Self::Events | Self::Moves => Kept::Nothing,
+            Self::Segments => Kept::Segments(segments::figures(moment)),
+            Self::Events | Self::Moves => Kept::Nothing,
         }
     }
 
@@ -126,7 +204,7 @@ impl Kind {
             Kept::Groups(groups) => Box::new(Grouped { recording, groups }),
             Kept::Parts(columns) => Box::new(charts::Course { recording, columns }),
             Kept::Nothing if self == Self::Moves => Box::new(charts::Moves { recording }),
-            Kept::Nothing if self == Self::Segments => Box::new(Segments { recording, moment }),
+            Kept::Segments(figures) => Box::new(Segments { recording, moment, figures }),
             Kept::Nothing => Box::new(Events { recording }),
         }
     }
@@ -134,58 +212,82 @@ impl Kind {
 
 /// Draws a table with its search field.
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, kind: Kind) {
-    let recording = Arc::clone(&stage.document.recording);
-    let moment = Arc::clone(&stage.document.moment);
-    let whole_run = stage.document.panels.tables.whole_run;
     let name = kind.view().title();
-    let content = match kind {
-        Kind::Events | Kind::Work | Kind::Moves | Kind::Course => Arc::as_ptr(&recording) as u64,
-        _ => (Arc::as_ptr(&moment) as u64) << 1 | u64::from(whole_run),
-    };
-    let kept = stage.document.panels.tables.kept[kind as usize].take();
-    let kept = match kept {
-        Some((known, kept)) if known == content => kept,
-        _ => kind.gather(&recording, &moment, whole_run),
-    };
-    let rows = kind.rows(&recording, &moment, &kept);
     let mut state = std::mem::take(&mut stage.document.panels.tables.states[kind as usize]);
     if state.sort.is_none() && matches!(kind, Kind::Sites | Kind::Streams | Kind::Allocations) {
         state.sort = Some((SORTED_BY, true));
     }
-    state.update(&*rows, content);
-    let mut copy = None;
-    header(ui, |ui| {
-        state.search(ui, rows.count(), name);
-        if ui.button("Copy CSV").on_hover_text("copy the rows found, with all digits").clicked() {
-            copy = Some(state.copy(&*rows, true));
-        }
-        if kind == Kind::Allocations {
-            let whole = &mut stage.document.panels.tables.whole_run;
-            ui.checkbox(whole, "whole run").on_hover_text("also blocks that are gone");
-        }
-    });
-    if let Some(text) = copy {
-        ui.copy_text(text);
-    }
-    if rows.count() == 0 {
-        empty(ui, "No rows", nothing(kind));
-    } else {
+    if let Some(listed) = listed(ui, stage, kind, &state) {
+        let is_late = stage.document.panels.tables.lists[kind as usize].is_busy();
+        tools(ui, stage, (&listed, is_late), &mut state);
+        let rows = listed.rows();
         let selected = match kind {
             // Rows of events are numbered by event; the last one before the moment stands out.
-            Kind::Events => moment.at.checked_sub(1).map(Selected::Block),
+            Kind::Events => listed.moment.at.checked_sub(1).map(Selected::Block),
             _ => stage.document.sight.selected,
         };
-        if let Some(done) = state.show(ui, &*rows, &stage.look, name, selected) {
+        if rows.count() == 0 {
+            empty(ui, "No rows", nothing(kind));
+        } else if let Some(done) =
+            state.show(ui, (&*rows, &listed.order), &stage.look, name, selected)
+        {
             take(stage, kind, done);
         }
+    } else {
+        waiting(ui, "listing rows…");
     }
     if ui.rect_contains_pointer(ui.max_rect()) {
         stage.document.panels.tables.last = Some(kind);
         *stage.active = kind.view();
     }
-    drop(rows);
     stage.document.panels.tables.states[kind as usize] = state;
-    stage.document.panels.tables.kept[kind as usize] = Some((content, kept));
+}
+
+/// What is listed, which may be what was listed before.
+fn listed(ui: &Ui, stage: &mut Stage<'_>, kind: Kind, state: &TableState) -> Option<Arc<Listed>> {
+    let of = (Arc::clone(&stage.document.recording), Arc::clone(&stage.document.moment));
+    let tables = &mut stage.document.panels.tables;
+    let when = match kind {
+        Kind::Events | Kind::Work | Kind::Moves | Kind::Course => std::ptr::null(),
+        _ => Arc::as_ptr(&of.1),
+    };
+    let (whole_run, query, sort) = (tables.whole_run, state.query.clone(), state.sort);
+    let key = (Arc::as_ptr(&of.0), when, whole_run, query.clone(), sort);
+    let at_once = of.0.is_small();
+    tables.lists[kind as usize]
+        .get(ui.ctx(), key, at_once, move || Listed::of(kind, of, (whole_run, &query, sort)))
+}
+
+/// The line above a table: the search, how much it found, which part of it is shown, copying.
+fn tools(
+    ui: &mut Ui,
+    stage: &mut Stage<'_>,
+    (listed, is_late): (&Listed, bool),
+    state: &mut TableState,
+) {
+    let (kind, found) = (listed.kind, listed.order.len());
+    let mut is_copied = false;
+    header(ui, |ui| {
+        state.search(ui, listed.rows().count(), found, kind.view().title());
+        if is_late {
+            ui.weak("looking again…");
+        }
+        let text = match found > COPIED {
+            true => format!("Copy CSV of the first {}", units::count(COPIED as u64)),
+            false => "Copy CSV".to_owned(),
+        };
+        let tip = "copy the rows found, with all digits";
+        is_copied = ui.button(text).on_hover_text(tip).clicked();
+        if kind == Kind::Allocations {
+            let whole = &mut stage.document.panels.tables.whole_run;
+            ui.checkbox(whole, "whole run").on_hover_text("also blocks that are gone");
+        }
+    });
+    if is_copied {
+        let tables = &mut stage.document.panels.tables;
+        tables.last = Some(kind);
+        tables.start_copy(ui.ctx(), (&listed.recording, &listed.moment), true);
+    }
 }
 
 /// The column that most tables are ordered by at first.
@@ -306,110 +408,5 @@ impl Rows for Blocks<'_> {
 
     fn pick(&self, row: usize) -> Option<Selected> {
         Some(Selected::Block(self.blocks[row]))
-    }
-}
-
-struct Segments<'a> {
-    recording: &'a Recording,
-    moment: &'a Moment,
-}
-
-const SEGMENT_HEADS: [Head; 10] = [
-    head("address", "first address", 122.0, false),
-    head("bytes", "its length", 84.0, true),
-    head("live", "bytes of live blocks", 84.0, true),
-    head("free", "bytes of holes", 84.0, true),
-    head("largest hole", "the largest of them", 88.0, true),
-    head("blocks", "live and pending blocks", 60.0, true),
-    head("pool", "which requests it serves", 70.0, false),
-    head("stream", "the stream that owns it", 100.0, false),
-    head("pages", "pages mapped in it, where they are told one by one", 60.0, true),
-    head("objects", "memory objects that they are of", 66.0, true),
-];
-
-impl Segments<'_> {
-    /// Bytes, live, free, largest hole, blocks.
-    fn figures(&self, row: usize) -> [u64; 5] {
-        let space = &self.moment.spaces[row];
-        let mut figures = [space.backed, 0, 0, 0, 0];
-        for part in &self.moment.parts[space.parts.clone()] {
-            match part.state {
-                PartState::Free => {
-                    figures[2] += part.bytes;
-                    figures[3] = figures[3].max(part.bytes);
-                }
-                PartState::Live => figures[1] += part.bytes,
-                PartState::Pending | PartState::Unbacked | PartState::Stale => {}
-            }
-            figures[4] += u64::from(part.block != NEVER);
-        }
-        figures
-    }
-
-    /// Pages, and the memory objects that they are of.
-    fn pages(&self, row: usize) -> [u64; 2] {
-        let space = &self.moment.spaces[row];
-        let all = &self.moment.pages;
-        let place = |byte: u64| all.partition_point(|page| page.start < byte);
-        let pages = &all[place(space.start)..place(space.start + space.bytes)];
-        let objects: std::collections::HashSet<u64> =
-            pages.iter().map(|page| page.object).collect();
-        [pages.len() as u64, objects.len() as u64]
-    }
-}
-
-impl Rows for Segments<'_> {
-    fn heads(&self) -> &'static [Head] {
-        &SEGMENT_HEADS
-    }
-
-    fn count(&self) -> usize {
-        self.moment.spaces.len()
-    }
-
-    fn text(&self, row: usize, column: usize) -> String {
-        let space = &self.moment.spaces[row];
-        match column {
-            0 => format!("{:#x}", space.address),
-            1..=4 => units::bytes(self.figures(row)[column - 1]),
-            5 => units::count(self.figures(row)[4]),
-            6 if space.implied => "not in file".to_owned(),
-            6 => space.pool.name().to_owned(),
-            7 => self.recording.stream(space.stream).to_owned(),
-            _ if self.moment.pages.is_empty() => "not told".to_owned(),
-            _ => units::count(self.pages(row)[column - 8]),
-        }
-    }
-
-    fn exact(&self, row: usize, column: usize) -> String {
-        match column {
-            1..=5 => self.figures(row)[column - 1].to_string(),
-            8.. if !self.moment.pages.is_empty() => self.pages(row)[column - 8].to_string(),
-            _ => self.text(row, column),
-        }
-    }
-
-    fn key(&self, row: usize, column: usize) -> Key {
-        match column {
-            0 => Key::Number(self.moment.spaces[row].address),
-            1..=5 => Key::Number(self.figures(row)[column - 1]),
-            8.. => Key::Number(self.pages(row)[column - 8]),
-            _ => Key::Text(self.text(row, column)),
-        }
-    }
-
-    fn range(&self, row: usize) -> Option<(u64, u64)> {
-        let space = &self.moment.spaces[row];
-        Some((space.address, space.bytes))
-    }
-
-    fn pick(&self, row: usize) -> Option<Selected> {
-        let space = &self.moment.spaces[row];
-        Some(Selected::Range(space.address, space.bytes))
-    }
-
-    fn share(&self, row: usize, column: usize) -> Option<f32> {
-        let figures = self.figures(row);
-        (column == 2).then(|| figures[1] as f32 / figures[0].max(1) as f32)
     }
 }

@@ -10,7 +10,7 @@ use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
 use super::{Stage, empty, header, legend, rows, waiting};
 use crate::units;
 use crate::window::document::Selected;
-use crate::window::job::Job;
+use crate::window::job::{Job, Later};
 use crate::window::layout::{Axis, Span, TimeScale};
 use crate::window::model::{Amount, Held, Moment, NEVER, OfStream, Recording, WorkRow};
 use crate::window::paint::{Cell, Cells, Look, Pattern};
@@ -23,7 +23,7 @@ pub struct StreamPanel {
     /// What was shown before, while a run's next figures are worked out.
     last: Option<(Arc<Recording>, Arc<Held>)>,
     lanes: Option<(Key, Vec<Lane>)>,
-    awaited: Option<(*const Moment, Vec<Awaited>)>,
+    awaited: Later<*const Moment, (Arc<Moment>, Vec<Awaited>)>,
     shown: Shown,
 }
 
@@ -31,14 +31,15 @@ impl StreamPanel {
     /// Drops what was worked out, but for what of a live run is shown until there is something
     /// new.
     pub fn forget(&mut self) {
-        (self.held, self.lanes, self.awaited) = (Job::default(), None, None);
+        (self.held, self.lanes) = (Job::default(), None);
+        self.awaited.forget();
         self.last = self.last.take().filter(|(recording, _)| recording.is_live);
     }
 
     /// Whether a thread works on it.
     pub fn is_busy(&mut self) -> bool {
         self.held.poll();
-        self.held.is_running()
+        self.held.is_running() || self.awaited.is_busy()
     }
 }
 
@@ -132,14 +133,15 @@ fn name(stage: &Stage<'_>, recording: &Recording) -> String {
     for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
         name += &format!(", {}", crate::text::counted(count as u64, one, many));
     }
-    for one in panel.awaited.iter().flat_map(|(_, awaited)| awaited).take(4) {
+    let awaited = panel.awaited.last();
+    for one in awaited.iter().flat_map(|it| &it.1).take(4) {
         name += &format!("; {}: {}", recording.stream(one.stream), one.text(recording));
     }
     name
 }
 
 fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
-    prepare_awaited(stage, recording);
+    prepare_awaited(ui, stage, recording);
     let name = name(stage, recording);
     let Some((of, held)) = prepare(ui, stage, recording) else {
         waiting(ui, "adding up what streams hold…");
@@ -166,7 +168,7 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     }
     time_axis(&painter, &stage.look, &scale, area);
     let Some((key, made)) = panel.lanes.take() else { return };
-    let awaited = panel.awaited.take();
+    let awaited = panel.awaited.last();
     let height = (area.height() / made.len().max(1) as f32).min(230.0);
     let lanes = Lanes { lanes: &made, area, height };
     let mut cells = Vec::new();
@@ -176,7 +178,7 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     let clipped = painter.with_clip_rect(area);
     stage.surface.draw(&clipped, 40, &Cells::new(cells));
     links::arrows(&painter, stage, &scale, lanes);
-    let of_moment = awaited.as_ref().map_or(&[][..], |(_, awaited)| awaited);
+    let of_moment = awaited.as_ref().map_or(&[][..], |it| &it.1);
     links::awaited(&clipped, stage, &scale, lanes, of_moment);
     for (number, lane) in made.iter().enumerate() {
         let band = lanes.band(number).with_min_x(canvas.rect.left());
@@ -188,7 +190,6 @@ fn lanes(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
     }
     links::tip(stage, &canvas, &scale, lanes);
     stage.document.panels.streams.lanes = Some((key, made));
-    stage.document.panels.streams.awaited = awaited;
     now(ui, stage, &canvas, &scale, area);
 }
 
@@ -230,15 +231,15 @@ fn lanes_of(recording: &Recording, held: &Held, edges: &[u32]) -> Vec<Lane> {
 }
 
 /// What the pending blocks of the moment wait for.
-fn prepare_awaited(stage: &mut Stage<'_>, recording: &Recording) {
-    let moment = Arc::clone(&stage.document.moment);
+fn prepare_awaited(ui: &Ui, stage: &mut Stage<'_>, recording: &Arc<Recording>) {
+    let (recording, moment) = (Arc::clone(recording), Arc::clone(&stage.document.moment));
+    let at_once = recording.is_small() || recording.pending.is_empty();
     let panel = &mut stage.document.panels.streams;
-    let key = Arc::as_ptr(&moment);
-    if panel.awaited.as_ref().is_none_or(|(known, _)| *known != key) {
+    panel.awaited.get(ui.ctx(), Arc::as_ptr(&moment), at_once, move || {
         let is_told = !recording.pending.is_empty();
-        let found = if is_told { Awaited::at(recording, &moment) } else { Vec::new() };
-        panel.awaited = Some((key, found));
-    }
+        let found = if is_told { Awaited::at(&recording, &moment) } else { Vec::new() };
+        (moment, found)
+    });
 }
 
 fn fill(cells: &mut Vec<Cell>, look: &Look, lane: &Lane, (band, strip): (Rect, Rect)) {

@@ -61,17 +61,17 @@ pub struct TableState {
     pub sort: Sort,
     /// Whether the search field is to get the keyboard.
     pub focus: bool,
-    order: Vec<u32>,
-    known: Option<(u64, String, Sort)>,
+    /// Which part of a long table is shown, counted from 0.
+    part: usize,
 }
 
 /// A column, and whether the largest is first.
-type Sort = Option<(usize, bool)>;
+pub type Sort = Option<(usize, bool)>;
 
-/// Rows shown at most: beyond, positions on the screen are no longer exact.
-const MOST: usize = 500_000;
+/// Rows of a part: beyond, positions on the screen are no longer exact.
+const PART: usize = 500_000;
 /// Rows copied at most.
-const COPIED: usize = 200_000;
+pub const COPIED: usize = 200_000;
 
 /// What was done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,58 +97,49 @@ fn sort(order: &mut Vec<u32>, key: impl Fn(u32) -> Key) {
     }
 }
 
-impl TableState {
-    /// Finds and orders the rows, if anything changed. `content` differs when the rows do.
-    pub fn update(&mut self, rows: &dyn Rows, content: u64) {
-        let key = (content, self.query.clone(), self.sort);
-        if self.known.as_ref() == Some(&key) {
-            return;
+/// The rows that a search finds, in order.
+pub fn found(rows: &dyn Rows, query: &str, by: Sort) -> Vec<u32> {
+    let query = Query::parse(query);
+    let all = 0..rows.count() as u32;
+    let mut order: Vec<u32> = all.filter(|row| query.finds(rows, *row as usize)).collect();
+    if let Some((column, descending)) = by {
+        sort(&mut order, |row| rows.key(row as usize, column));
+        if descending {
+            order.reverse();
         }
-        let query = Query::parse(&self.query);
-        self.order =
-            (0..rows.count() as u32).filter(|row| query.finds(rows, *row as usize)).collect();
-        if let Some((column, descending)) = self.sort {
-            sort(&mut self.order, |row| rows.key(row as usize, column));
-            if descending {
-                self.order.reverse();
-            }
+    }
+    order
+}
+
+/// The rows found, as text with tabs or as CSV.
+pub fn copy(rows: &dyn Rows, order: &[u32], csv: bool) -> String {
+    let heads = rows.heads();
+    let join = |cells: Vec<String>| {
+        if !csv {
+            return cells.join("\t");
         }
-        self.known = Some(key);
-    }
-
-    /// Forgets the rows.
-    pub fn forget(&mut self) {
-        self.known = None;
-    }
-
-    /// The rows found, as text with tabs or as CSV.
-    pub fn copy(&self, rows: &dyn Rows, csv: bool) -> String {
-        let heads = rows.heads();
-        let join = |cells: Vec<String>| {
-            if !csv {
-                return cells.join("\t");
-            }
-            let quoted = cells.into_iter().map(|cell| {
-                let plain = !cell.contains([',', '"', '\n']);
-                if plain { cell } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
-            });
-            quoted.collect::<Vec<_>>().join(",")
+        let quoted = cells.into_iter().map(|cell| {
+            let plain = !cell.contains([',', '"', '\n']);
+            if plain { cell } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
+        });
+        quoted.collect::<Vec<_>>().join(",")
+    };
+    let mut text = join(heads.iter().map(|head| head.title.to_owned()).collect());
+    text.push('\n');
+    for row in order.iter().take(COPIED) {
+        let cell = |column| {
+            let row = *row as usize;
+            if csv { rows.exact(row, column) } else { rows.text(row, column) }
         };
-        let mut text = join(heads.iter().map(|head| head.title.to_owned()).collect());
+        text += &join((0..heads.len()).map(cell).collect());
         text.push('\n');
-        for row in self.order.iter().take(COPIED) {
-            let cell = |column| {
-                let row = *row as usize;
-                if csv { rows.exact(row, column) } else { rows.text(row, column) }
-            };
-            text += &join((0..heads.len()).map(cell).collect());
-            text.push('\n');
-        }
-        text
     }
+    text
+}
 
+impl TableState {
     /// The search field and how much it found.
-    pub fn search(&mut self, ui: &mut Ui, rows: usize, name: &str) {
+    pub fn search(&mut self, ui: &mut Ui, rows: usize, found: usize, name: &str) {
         let field = egui::TextEdit::singleline(&mut self.query)
             .hint_text("text, 0x7f…, 0xA-0xB, >=4MiB")
             .desired_width(190.0);
@@ -159,16 +150,40 @@ impl TableState {
             shown.request_focus();
         }
         shown.accessible_name(format!("search {name}"));
-        let found = self.order.len();
         let text = if found == rows {
             format!("{} rows", units::count(rows as u64))
         } else {
             format!("{} of {} rows", units::count(found as u64), units::count(rows as u64))
         };
         ui.weak(text);
-        if found > MOST {
-            let text = format!("the first {} are shown", units::count(MOST as u64));
-            ui.weak(text).on_hover_text("search to see others");
+        self.choose_part(ui, found);
+    }
+
+    /// Which part of a long table is shown.
+    fn choose_part(&mut self, ui: &mut Ui, found: usize) {
+        let parts = found.div_ceil(PART);
+        self.part = self.part.min(parts.saturating_sub(1));
+        if parts < 2 {
+            return;
+        }
+        if ui.add_enabled(self.part > 0, egui::Button::new("◀").small()).clicked() {
+            self.part -= 1;
+        }
+        let mut first = self.part * PART + 1;
+        let last = (self.part + 1).saturating_mul(PART).min(found);
+        let words = |first: f64, _| {
+            let count = |row: usize| units::count(row as u64);
+            format!("rows {} to {}", count(first as usize), count(last))
+        };
+        let field = egui::DragValue::new(&mut first).range(1..=found).speed(PART as f64 / 40.0);
+        let shown = ui.add(field.custom_formatter(words));
+        let shown = shown.on_hover_text("drag, or type a row, to see others");
+        if shown.changed() {
+            self.part = (first - 1) / PART;
+        }
+        shown.accessible_name("first row shown");
+        if ui.add_enabled(self.part + 1 < parts, egui::Button::new("▶").small()).clicked() {
+            self.part += 1;
         }
     }
 
@@ -176,7 +191,7 @@ impl TableState {
     pub fn show(
         &mut self,
         ui: &mut Ui,
-        rows: &dyn Rows,
+        (rows, order): (&dyn Rows, &[u32]),
         look: &Look,
         name: &str,
         selected: Option<Selected>,
@@ -193,12 +208,13 @@ impl TableState {
                 .id(egui::Id::unique((name, index)))
         };
         let columns: Vec<Column> = heads.iter().enumerate().map(column).collect();
-        let shown = self.order.len().min(MOST);
+        let order = &order[(self.part * PART).min(order.len())..];
+        let order = &order[..order.len().min(PART)];
         let mut delegate =
-            Delegate { rows, order: &self.order, sort: &mut self.sort, look, selected, done: None };
+            Delegate { rows, order, sort: &mut self.sort, look, selected, done: None };
         egui_table::Table::new()
-            .id_salt(name)
-            .num_rows(shown as u64)
+            .id_salt((name, self.part))
+            .num_rows(order.len() as u64)
             .columns(columns)
             .headers([HeaderRow::new(22.0)])
             .show(ui, &mut delegate);
@@ -401,10 +417,8 @@ mod tests {
         }
     }
 
-    fn found(query: &str, sort: Option<(usize, bool)>) -> Vec<u32> {
-        let mut state = TableState { query: query.to_owned(), sort, ..TableState::default() };
-        state.update(&Two, 1);
-        state.order
+    fn found(query: &str, sort: Sort) -> Vec<u32> {
+        super::found(&Two, query, sort)
     }
 
     #[test]
@@ -423,10 +437,9 @@ mod tests {
     fn rows_are_ordered_and_copied_with_all_digits_and_quotes() {
         assert_eq!(found("", Some((1, true))), [1, 2, 0]);
         assert_eq!(found("", Some((0, false))), [0, 2, 1]);
-        let mut state = TableState { sort: Some((1, true)), ..TableState::default() };
-        state.update(&Two, 1);
+        let order = found("", Some((1, true)));
         let csv = "name,bytes\nweights,5242880\ncache,4096\n\"Loss, kept\",100\n";
-        assert_eq!(state.copy(&Two, true), csv);
-        assert!(state.copy(&Two, false).starts_with("name\tbytes\nweights\t5 MiB\n"));
+        assert_eq!(copy(&Two, &order, true), csv);
+        assert!(copy(&Two, &order, false).starts_with("name\tbytes\nweights\t5 MiB\n"));
     }
 }
