@@ -69,6 +69,14 @@ fn programs(ui: &mut Ui, picker: &mut Picker) -> Option<Result<Target, String>> 
              let shown = terrane::inspect(&alloc)?; (feature live), for as long as `shown` is kept.",
         );
     }
+    // So many may run that they go beyond the screen.
+    let most = (ui.ctx().content_rect().height() * 0.45).max(60.0);
+    let list = egui::ScrollArea::vertical().id_salt("programs").max_height(most);
+    list.auto_shrink([false, true]).show(ui, |ui| listed(ui, picker)).inner
+}
+
+/// A line for each program.
+fn listed(ui: &mut Ui, picker: &Picker) -> Option<Result<Target, String>> {
     let mut chosen = None;
     for one in &picker.found {
         // Named after the program, so that a click stays one whoever is listed before it.

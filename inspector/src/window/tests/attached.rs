@@ -230,6 +230,9 @@ fn the_picker_lists_running_programs_and_attaches_to_the_one_chosen() {
         std::thread::sleep(Duration::from_millis(30));
     }
     assert!(harness.query_all_by_label_contains("control token").count() > 0);
+    // With many programs it may be below those that are in sight.
+    harness.get_all_by_label_contains(&name).next().unwrap().scroll_to_me();
+    harness.run_steps(30);
     harness.get_all_by_label_contains(&name).next().unwrap().click();
     until(&mut harness, "events come", |it| events(it) > 400);
     harness.run_steps(2);

@@ -14,6 +14,9 @@ use crate::window::model::{
 const LIVE: u64 = 1_000_000;
 const PASSING: u64 = 4_500_000;
 
+/// Views for which threads replay the run, which takes minutes here.
+const REPLAYS: [View; 3] = [View::Leaks, View::Explain, View::Whatif];
+
 /// Blocks of 64 KiB in segments of 64 MiB, a quarter of the places free; short-lived blocks come
 /// and go in the free ones.
 fn recording() -> Recording {
@@ -127,7 +130,7 @@ fn frames(inspector: &mut Inspector, at: egui::Pos2) -> Vec<f64> {
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let replays = [View::Leaks, View::Explain, View::Whatif].contains(&inspector.active);
+    let replays = REPLAYS.contains(&inspector.active);
     assert!(replays || !inspector.is_busy(), "it is not there");
     let mut times = Vec::new();
     let mut events = Vec::new();
@@ -167,27 +170,38 @@ fn a_million_live_blocks_pan_and_zoom_within_a_frame() {
     let mut inspector = Inspector::new(Settings::default(), Some(wgpu::TextureFormat::Rgba8Unorm));
     inspector.add(recording);
     inspector.go(crate::window::At::End);
-    let mut late = Vec::new();
-    let views = || std::iter::once(None).chain(View::ALL.map(Some));
-    for view in views() {
-        inspector.show_only(view);
-        let mut times = frames(&mut inspector, egui::pos2(500.0, 400.0));
-        times.sort_by(f64::total_cmp);
-        let part = |share: f64| times[(times.len() as f64 * share) as usize];
-        let name = view.map_or("the whole window", View::title);
-        println!("{name}: median {:.2} ms, p95 {:.2} ms", part(0.5), part(0.95));
-        let most = if cfg!(debug_assertions) { 1000.0 } else { 8.0 };
-        late.extend((part(0.95) > most).then(|| format!("{name}: p95 {:.2} ms", part(0.95))));
-    }
-    for view in views() {
-        inspector.show_only(view);
-        let name = view.map_or("the whole window", View::title);
-        let longest = steps(&mut inspector);
-        println!("{name}: a step takes {:.1} ms, a jump {:.1} ms at most", longest[0], longest[1]);
-        let most = if cfg!(debug_assertions) { 5000.0 } else { 100.0 };
-        late.extend((longest[0].max(longest[1]) > most).then(|| format!("{name}: {longest:.1?}")));
+    let (replays, views): (Vec<View>, Vec<View>) =
+        View::ALL.into_iter().partition(|view| REPLAYS.contains(view));
+    let views = || std::iter::once(None).chain(views.iter().copied().map(Some));
+    let mut late: Vec<String> = views().filter_map(|view| pans(&mut inspector, view)).collect();
+    late.extend(views().filter_map(|view| walks(&mut inspector, view)));
+    for view in replays.into_iter().map(Some) {
+        late.extend(pans(&mut inspector, view));
+        late.extend(walks(&mut inspector, view));
     }
     assert!(late.is_empty(), "{late:?}");
+}
+
+/// Says what frames of a view cost while it is panned and zoomed; once more if that is too much.
+fn pans(inspector: &mut Inspector, view: Option<View>) -> Option<String> {
+    inspector.show_only(view);
+    let mut times = frames(inspector, egui::pos2(500.0, 400.0));
+    times.sort_by(f64::total_cmp);
+    let part = |share: f64| times[(times.len() as f64 * share) as usize];
+    let name = view.map_or("the whole window", View::title);
+    println!("{name}: median {:.2} ms, p95 {:.2} ms", part(0.5), part(0.95));
+    let most = if cfg!(debug_assertions) { 1000.0 } else { 8.0 };
+    (part(0.95) > most).then(|| format!("{name}: p95 {:.2} ms", part(0.95)))
+}
+
+/// The same of frames after a step or a jump to another moment.
+fn walks(inspector: &mut Inspector, view: Option<View>) -> Option<String> {
+    inspector.show_only(view);
+    let name = view.map_or("the whole window", View::title);
+    let longest = steps(inspector);
+    println!("{name}: a step takes {:.1} ms, a jump {:.1} ms at most", longest[0], longest[1]);
+    let most = if cfg!(debug_assertions) { 5000.0 } else { 100.0 };
+    (longest[0].max(longest[1]) > most).then(|| format!("{name}: {longest:.1?}"))
 }
 
 /// The longest frames, in milliseconds, after steps of one event and after jumps through the run.
@@ -225,7 +239,7 @@ fn steps(inspector: &mut Inspector) -> [f64; 2] {
             longest[kind] = longest[kind].max(run(inspector));
             std::thread::sleep(std::time::Duration::from_millis(10));
             let is_there = inspector.document().unwrap().moment.at == at;
-            let replays = [View::Leaks, View::Explain, View::Whatif].contains(&inspector.active);
+            let replays = REPLAYS.contains(&inspector.active);
             if is_there && round >= 12 && (replays || !inspector.is_busy()) {
                 break;
             }

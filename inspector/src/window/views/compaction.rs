@@ -16,7 +16,7 @@ use crate::window::commands::Command;
 use crate::window::job::Later;
 use crate::window::layout::{Camera, Coloring, Focus, Grid, Painted, heap_scene};
 use crate::window::model::{
-    Aim, Moment, Recording, Refusal, Shift, largest_hole_after, means, plan_for,
+    Aim, Moment, PoolKind, Recording, Refusal, Shift, largest_hole_after, means, plan_for,
 };
 use crate::window::paint::{Cells, Look, Pattern};
 use crate::window::view::View;
@@ -34,7 +34,7 @@ pub struct CompactionPanel {
     aim: Option<Aim>,
     /// The pass shown.
     made: Later<Of, Pass>,
-    painted: Later<PaintKey, (Arc<Pass>, Painted)>,
+    painted: Later<PaintKey, Ready>,
     /// The pass of which moves are shown done.
     shown_for: Option<Shown>,
     /// Moves done; the fraction is the one under way.
@@ -48,6 +48,8 @@ pub struct CompactionPanel {
     speed: Option<f32>,
     camera: Option<Camera>,
     drawn: Option<(Drawn, Cells)>,
+    /// What was drawn over it.
+    over: Cells,
 }
 
 impl CompactionPanel {
@@ -74,7 +76,14 @@ impl CompactionPanel {
 
 type PaintKey = (*const Pass, Coloring, Option<Focus>);
 /// Of what, in which area, from where and on which background the heap was drawn.
-type Drawn = (Arc<(Arc<Pass>, Painted)>, [u32; 4], [u64; 3], bool);
+type Drawn = (Arc<Ready>, [u32; 4], [u64; 3], bool);
+
+/// A pass, the heap before it sorted into classes, and the class of each block that moves.
+struct Ready {
+    pass: Arc<Pass>,
+    painted: Painted,
+    moved: Vec<Option<u8>>,
+}
 
 /// What a pass is: a plan for a moment, or one that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -363,14 +372,16 @@ fn advance(ui: &Ui, panel: &mut CompactionPanel, count: usize, still: bool) {
 }
 
 /// The pass whose heap before it is drawn, which may be the one before; and its classes.
-fn painted(ui: &Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) -> Option<Arc<(Arc<Pass>, Painted)>> {
+fn painted(ui: &Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) -> Option<Arc<Ready>> {
     let by = (stage.document.sight.coloring, stage.document.sight.focus());
     let panel = &mut stage.document.panels.compaction;
     let pass = Arc::clone(pass);
     let at_once = pass.recording.is_small();
     panel.painted.get(ui.ctx(), (Arc::as_ptr(&pass), by.0, by.1), at_once, move || {
         let painted = Painted::of(&pass.recording, &pass.before, by);
-        (pass, painted)
+        let class = |block| painted.classes.class(&pass.recording, block, PoolKind::Unknown);
+        let moved = pass.moves.iter().map(|shift| class(shift.block)).collect();
+        Ready { pass, painted, moved }
     })
 }
 
@@ -387,7 +398,7 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) {
         waiting(ui, "sorting blocks into classes…");
         return;
     };
-    let (pass, painted) = (&shown.0, &shown.1);
+    let (pass, painted) = (&shown.pass, &shown.painted);
     let mut keys = painted.classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
     let going = "outlined: still to move, to the mark".to_owned();
@@ -432,8 +443,11 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) {
         stage.surface.draw(&clipped, 70, cells);
     }
     let moved = Moved { look, done: panel.done, still: stage.still, grid: &grid };
-    let drawn = moved.draw(&pass.recording, &painted.classes, &pass.moves);
-    stage.surface.draw(&clipped, 71, &Cells::new(drawn.cells));
+    let room = std::mem::take(&mut panel.over).into_room();
+    let of = (&painted.classes, &shown.moved[..]);
+    let drawn = moved.draw(&pass.moves, of, room);
+    panel.over = Cells::new(drawn.cells);
+    stage.surface.draw(&clipped, 71, &panel.over);
     for rect in drawn.outlined {
         clipped.rect_stroke(rect, 0.0, Stroke::new(2.0, look.select), StrokeKind::Outside);
     }

@@ -5,7 +5,7 @@ use egui::{Pos2, Rect, Shape, Stroke, StrokeKind, pos2, vec2};
 use terrane_core::event::MoveKind;
 
 use crate::window::layout::{Classes, Grid};
-use crate::window::model::{PoolKind, Recording, Shift};
+use crate::window::model::Shift;
 use crate::window::paint::{Cell, Look, Pattern};
 
 /// Moves to come that are drawn at most, and marks at places of those that are done.
@@ -35,11 +35,21 @@ pub struct Drawn {
 }
 
 impl Moved<'_> {
-    /// The moves over the heap before them.
-    pub fn draw(&self, recording: &Recording, classes: &Classes, moves: &[Shift]) -> Drawn {
+    /// The moves over the heap before them, each of its class, in place of what `cells` held.
+    pub fn draw(
+        &self,
+        moves: &[Shift],
+        (classes, of_moves): (&Classes, &[Option<u8>]),
+        mut cells: Vec<Cell>,
+    ) -> Drawn {
+        cells.clear();
+        let color = |number: usize| {
+            let class = of_moves.get(number).copied().flatten();
+            class.map_or(self.look.paper, |class| classes.paint(&self.look, class).0.0)
+        };
         let (whole, part) =
             (self.done.floor() as usize, if self.still { 0.0 } else { self.done.fract() });
-        let mut drawn = Drawn::default();
+        let mut drawn = Drawn { cells, ..Drawn::default() };
         // What is still to move: where it is, and which way it goes.
         for shift in moves.iter().skip(whole).take(ARROWS) {
             drawn.outlined.extend(self.grid.rects(shift.from, shift.bytes));
@@ -54,29 +64,21 @@ impl Moved<'_> {
                 drawn.cells.extend(rects.map(|rect| Cell::new(rect, ghost, Pattern::Hatch)));
             }
             if number >= whole {
-                self.slide(shift, part, self.color(shift, recording, classes), &mut drawn);
+                self.slide(shift, part, color(number), &mut drawn);
             } else if seen[1].is_new(shift.to, shift.bytes) {
-                let color = self.color(shift, recording, classes);
+                let color = color(number);
                 let rects = self.grid.rects(shift.to, shift.bytes);
                 drawn.cells.extend(rects.map(|rect| Cell::solid(rect, color)));
             }
         }
         // Of those that are done, the last ones.
-        for shift in &moves[whole.min(moves.len()).saturating_sub(ARROWS)..whole.min(moves.len())] {
+        let done = whole.min(moves.len());
+        for (number, shift) in moves[..done].iter().enumerate().skip(done.saturating_sub(ARROWS)) {
             if let Some(to) = self.place(shift.to, shift.bytes).filter(|to| to.width() >= 12.0) {
-                drawn.shapes.push(mark(
-                    shift.by,
-                    to.center(),
-                    Look::on(self.color(shift, recording, classes)),
-                ));
+                drawn.shapes.push(mark(shift.by, to.center(), Look::on(color(number))));
             }
         }
         drawn
-    }
-
-    fn color(&self, shift: &Shift, recording: &Recording, classes: &Classes) -> egui::Color32 {
-        let class = classes.class(recording, shift.block, PoolKind::Unknown);
-        class.map_or(self.look.paper, |class| classes.paint(&self.look, class).0.0)
     }
 
     /// The longest piece of a block that goes over the ends of rows: arrows and slides are of that.
