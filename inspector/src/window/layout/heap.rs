@@ -2,7 +2,7 @@
 
 use egui::{Pos2, Rect, pos2};
 
-use super::coloring::Classes;
+use super::coloring::{CLASSES, Classes};
 use super::pages::Ticks;
 use super::{Painted, Sums};
 use crate::window::model::{Moment, NEVER};
@@ -24,6 +24,14 @@ pub struct Camera {
 const PITCH: f32 = 24.0;
 /// No less than this many bytes fill a row.
 const LEAST_PER_ROW: f64 = 64.0;
+
+/// A row: the byte at its left edge, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    left: f64,
+    top: f32,
+    bottom: f32,
+}
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug)]
@@ -111,22 +119,34 @@ impl Grid {
         })
     }
 
-    /// The rectangle of a stretch that lies in one row; most do.
-    fn one(&self, start: u64, bytes: u64) -> Option<Rect> {
+    /// The rectangle of a stretch that lies in one row; most do. `near` is the row of the stretch
+    /// before it, whose left edge and height need not be found again.
+    pub fn one(&self, start: u64, bytes: u64, near: &mut Option<Row>) -> Option<Rect> {
         let Camera { per_row, origin, .. } = self.camera;
-        let row = ((start as f64 - origin) / per_row).floor();
-        let left = origin + row * per_row;
-        let (from, to) = (start as f64 - left, (start + bytes) as f64 - left);
-        (to <= per_row).then(|| self.rect(row, from, to))
+        let at = start as f64;
+        let is_it = |row: &Row| row.left <= at && at < row.left + per_row;
+        let Row { left, top, bottom } = *match near {
+            Some(row) if is_it(row) => row,
+            _ => {
+                let number = ((at - origin) / per_row).floor();
+                let (top, bottom) = self.row(number);
+                near.insert(Row { left: origin + number * per_row, top, bottom })
+            }
+        };
+        let (from, to) = (at - left, (start + bytes) as f64 - left);
+        let x = |bytes: f64| self.x(bytes);
+        let rect = || Rect::from_min_max(pos2(x(from), top), pos2(x(to), bottom));
+        (to <= per_row).then(rect)
     }
 
     fn rect(&self, row: f64, from: f64, to: f64) -> Rect {
-        let x = |bytes: f64| {
-            let at = self.area.left() + (bytes / self.camera.per_row * self.width()) as f32;
-            self.snap(at)
-        };
         let (top, bottom) = self.row(row);
-        Rect::from_min_max(pos2(x(from), top), pos2(x(to), bottom))
+        Rect::from_min_max(pos2(self.x(from), top), pos2(self.x(to), bottom))
+    }
+
+    /// Where so many bytes from the left edge are.
+    fn x(&self, bytes: f64) -> f32 {
+        self.snap(self.area.left() + (bytes / self.camera.per_row * self.width()) as f32)
     }
 
     /// Top and bottom of a row's bar.
@@ -261,6 +281,8 @@ fn exact(
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
     let (first, last) = (first.max(0.0) as u64, (last + grid.camera.per_row).max(0.0) as u64);
     let from = moment.parts.partition_point(|part| part.start + part.bytes <= first);
+    let paints: [_; CLASSES] = std::array::from_fn(|class| classes.paint(look, class as u8));
+    let mut near = None;
     // Parts narrower than a pixel: what was drawn in that pixel so far.
     let mut crowded: Option<(f64, u64)> = None;
     for (part, class) in moment.parts[from..].iter().zip(of_parts.iter().skip(from)) {
@@ -274,8 +296,8 @@ fn exact(
             }
             crowded = Some((at, part.bytes));
         }
-        let (colors, pattern) = classes.paint(look, *class);
-        let one = grid.one(part.start, part.bytes);
+        let (colors, pattern) = paints[usize::from(*class).min(CLASSES - 1)];
+        let one = grid.one(part.start, part.bytes, &mut near);
         let many = one.is_none().then(|| grid.rects(part.start, part.bytes));
         for mut rect in one.into_iter().chain(many.into_iter().flatten()) {
             let width = rect.width() * grid.scale;

@@ -60,15 +60,15 @@ impl Moved<'_> {
         for (number, shift) in moves.iter().enumerate().take(whole + usize::from(part > 0.0)) {
             if seen[0].is_new(shift.from, shift.bytes) {
                 let ghost = (self.look.paper, self.look.select);
-                let rects = self.grid.rects(shift.from, shift.bytes);
-                drawn.cells.extend(rects.map(|rect| Cell::new(rect, ghost, Pattern::Hatch)));
+                let cell = |rect| Cell::new(rect, ghost, Pattern::Hatch);
+                self.add(&mut drawn.cells, (shift.from, shift.bytes), cell);
             }
             if number >= whole {
                 self.slide(shift, part, color(number), &mut drawn);
             } else if seen[1].is_new(shift.to, shift.bytes) {
                 let color = color(number);
-                let rects = self.grid.rects(shift.to, shift.bytes);
-                drawn.cells.extend(rects.map(|rect| Cell::solid(rect, color)));
+                let cell = |rect| Cell::solid(rect, color);
+                self.add(&mut drawn.cells, (shift.to, shift.bytes), cell);
             }
         }
         // Of those that are done, the last ones.
@@ -79,6 +79,14 @@ impl Moved<'_> {
             }
         }
         drawn
+    }
+
+    /// Adds a stretch that is in sight, in each row that it touches.
+    fn add(&self, cells: &mut Vec<Cell>, (at, bytes): (u64, u64), cell: impl Fn(Rect) -> Cell) {
+        match self.grid.one(at, bytes, &mut None) {
+            Some(rect) => cells.push(cell(rect)),
+            None => cells.extend(self.grid.rects(at, bytes).map(cell)),
+        }
     }
 
     /// The longest piece of a block that goes over the ends of rows: arrows and slides are of that.
