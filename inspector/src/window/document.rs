@@ -107,7 +107,7 @@ pub struct Document {
 impl Document {
     /// Opens a recording where a person wants to look first.
     pub fn new(recording: Recording, coloring: Coloring, axis: Axis) -> Self {
-        Self::of(first_look(Arc::new(recording), coloring), axis)
+        Self::of(first_look(&Arc::new(recording), coloring), axis)
     }
 
     /// Opens a recording at a moment that has been worked out.
@@ -281,7 +281,7 @@ impl Document {
         let (of, coloring) = (Arc::clone(&self.recording), self.sight.coloring);
         self.other_device = Some(Job::start(ctx, move || {
             let facts = of.facts.as_ref()?;
-            Some(first_look(Arc::new(facts.of_device(&of.path, device)), coloring))
+            Some(first_look(&Arc::new(facts.of_device(&of.path, device)), coloring))
         }));
     }
 
@@ -342,6 +342,6 @@ impl Document {
 }
 
 /// A recording where a person wants to look first, ready to be shown.
-pub fn first_look(recording: Arc<Recording>, coloring: Coloring) -> Arc<Painted> {
-    Arc::new(Painted::at(&recording, recording.first_look(), (coloring, None)))
+pub fn first_look(recording: &Arc<Recording>, coloring: Coloring) -> Arc<Painted> {
+    Arc::new(Painted::at(recording, recording.first_look(), (coloring, None)))
 }

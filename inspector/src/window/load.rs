@@ -101,7 +101,7 @@ impl Load {
                 let _ = sender.send(came);
                 done();
             };
-            let ready = |recording| first_look(Arc::new(recording), coloring);
+            let ready = |recording| first_look(&Arc::new(recording), coloring);
             if let Some(first) = first(&file, device) {
                 tell(Came::First(ready(first)));
             }

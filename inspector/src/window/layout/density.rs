@@ -192,3 +192,83 @@ impl Planes {
         ColorImage::new([self.columns, self.rows], pixels)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::layout::{Coloring, Order, TimeScale};
+    use crate::window::model::{
+        BlockRow, EventOp, EventRow, Hold, Moment, NEVER, PoolKind, Recording, SegmentRow,
+    };
+
+    const BLOCKS: u32 = 30_000;
+
+    /// Blocks one above the other, each made by an event of its own and kept.
+    fn recording() -> Recording {
+        let block = |number: u32| BlockRow {
+            address: u64::from(number) * 4096,
+            bytes: 4096,
+            requested: 4096,
+            born: number + 1,
+            freed: NEVER,
+            gone: NEVER,
+            stream: 0,
+            site: 0,
+            stack: NEVER,
+            tag: 0,
+            hold: Hold::Unknown,
+            kind: 0,
+        };
+        let segment = SegmentRow {
+            address: 0,
+            bytes: u64::from(BLOCKS) * 4096,
+            born: 0,
+            gone: NEVER,
+            stream: 0,
+            pool: PoolKind::Unknown,
+            object: None,
+        };
+        let blocks = (0..BLOCKS).map(block).collect();
+        let mut recording = Recording::for_tests(blocks, vec![segment]);
+        let event = |block| EventRow { time_us: 0, block, op: EventOp::Alloc };
+        recording.events = (0..BLOCKS).map(event).collect();
+        recording
+    }
+
+    #[test]
+    fn all_blocks_in_sight_are_a_picture_or_where_they_are_few_one_by_one() {
+        let recording = recording();
+        let order = Order::of(&recording);
+        let moment = Moment::of(&recording, recording.end());
+        let classes = Classes::of(&recording, &moment, Coloring::Size, None);
+        let look = Look::of(true);
+        let area = egui::Rect::from_min_size(egui::pos2(10.0, 20.0), egui::vec2(300.0, 200.0));
+        let time = TimeScale::new(&recording, Axis::Events, None, area.x_range());
+        let bytes = (0.0, order.total as f64);
+        let mut chart = AddressTime { order: &order, time, area, bytes, scale: 1.0 };
+        let Layer::Dense(sight, picture, count) = chart.layer(&classes, &look) else {
+            unreachable!("so many are no few")
+        };
+        assert_eq!((count, picture.size, sight), (BLOCKS as usize, [300, 200], chart.sight()));
+        // The first ones are there all the time, the last ones at the end only.
+        let at = |x: usize, y: usize| picture[(x, y)];
+        let (color, none) = (classes.paint(&look, 0).0.0, Color32::TRANSPARENT);
+        assert_eq!(
+            [at(150, 199), at(299, 100), at(290, 0), at(100, 20)],
+            [color, color, none, none]
+        );
+        // Where less than all of a pixel is covered it is paler.
+        assert_ne!(at(150, 99), color);
+        // A tenth of the addresses, and as much again around it.
+        chart.bytes.1 /= 10.0;
+        let Layer::Few(wide, few) = chart.layer(&classes, &look) else {
+            unreachable!("they are few")
+        };
+        assert!((4500..4600).contains(&few.len()), "{}", few.len());
+        assert!(wide.has(&chart.sight()) && !chart.sight().has(&wide));
+        assert_eq!(chart.cells(&few, &classes, &look, Vec::new()).1, 0, "none is left out");
+        // None of the largest has to be there for one to be found.
+        assert_eq!(chart.find(29_990, 29_000 * 4096 + 7), Some(29_000));
+        assert_eq!(chart.find(28_000, 29_000 * 4096 + 7), None);
+    }
+}

@@ -201,7 +201,7 @@ fn a_file_that_is_being_read_can_be_cancelled_and_is_no_error() {
 fn a_first_picture_goes_with_the_reading_that_was_cancelled() {
     let mut inspector = with_file(LEAK);
     let whole = Arc::new(open(&data(OOM), &Progress::default()).unwrap());
-    let at = inspector.first_picture(first_look(whole, Coloring::Size), None);
+    let at = inspector.first_picture(first_look(&whole, Coloring::Size), None);
     inspector.add(open(&data(FRAGMENTED), &Progress::default()).unwrap());
     let stopped = |path| OpenError { path, reason: "stopped".to_owned(), cancelled: true };
     // The place of a document that was closed is another's by now.

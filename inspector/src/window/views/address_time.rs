@@ -30,8 +30,11 @@ pub struct AddressPanel {
     /// All blocks in sight, where they are more than a frame can lay out.
     layer: Later<LayerKey, Shown>,
     /// The block at a byte and a moment, where it is none of those that are laid out.
-    under: Later<(*const Made, u32, u64), (Arc<Made>, Option<u32>)>,
+    under: Later<(*const Made, u32, u64), Under>,
 }
+
+/// What is kept, and the block found in it.
+type Under = (Arc<Made>, Option<u32>);
 
 /// The order of addresses, and the fullest moment.
 struct Made {

@@ -159,6 +159,12 @@ impl TableState {
         self.choose_part(ui, found);
     }
 
+    /// The rows that are shown, of those found.
+    fn range(&self, found: usize) -> std::ops::Range<usize> {
+        let first = (self.part * PART).min(found);
+        first..(first + PART).min(found)
+    }
+
     /// Which part of a long table is shown.
     fn choose_part(&mut self, ui: &mut Ui, found: usize) {
         let parts = found.div_ceil(PART);
@@ -166,9 +172,11 @@ impl TableState {
         if parts < 2 {
             return;
         }
-        if ui.add_enabled(self.part > 0, egui::Button::new("◀").small()).clicked() {
+        let before = ui.add_enabled(self.part > 0, egui::Button::new("◀").small());
+        if before.clicked() {
             self.part -= 1;
         }
+        before.accessible_name("rows before");
         let mut first = self.part * PART + 1;
         let last = (self.part + 1).saturating_mul(PART).min(found);
         let words = |first: f64, _| {
@@ -182,9 +190,11 @@ impl TableState {
             self.part = (first - 1) / PART;
         }
         shown.accessible_name("first row shown");
-        if ui.add_enabled(self.part + 1 < parts, egui::Button::new("▶").small()).clicked() {
+        let next = ui.add_enabled(self.part + 1 < parts, egui::Button::new("▶").small());
+        if next.clicked() {
             self.part += 1;
         }
+        next.accessible_name("next rows");
     }
 
     /// Draws the table.
@@ -208,8 +218,7 @@ impl TableState {
                 .id(egui::Id::unique((name, index)))
         };
         let columns: Vec<Column> = heads.iter().enumerate().map(column).collect();
-        let order = &order[(self.part * PART).min(order.len())..];
-        let order = &order[..order.len().min(PART)];
+        let order = &order[self.range(order.len())];
         let mut delegate =
             Delegate { rows, order, sort: &mut self.sort, look, selected, done: None };
         egui_table::Table::new()
@@ -441,5 +450,24 @@ mod tests {
         let csv = "name,bytes\nweights,5242880\ncache,4096\n\"Loss, kept\",100\n";
         assert_eq!(copy(&Two, &order, true), csv);
         assert!(copy(&Two, &order, false).starts_with("name\tbytes\nweights\t5 MiB\n"));
+    }
+
+    #[test]
+    fn every_row_of_a_long_table_is_in_some_part_of_it() {
+        use egui_kittest::kittest::Queryable as _;
+        let draw = |ui: &mut Ui, state: &mut TableState| state.choose_part(ui, 1_200_000);
+        let mut harness = egui_kittest::Harness::new_ui_state(draw, TableState::default());
+        let mut parts = Vec::new();
+        for _ in 0..3 {
+            harness.run_steps(2);
+            parts.push(harness.state().range(1_200_000));
+            harness.get_by_label("next rows").click();
+            harness.run_steps(3);
+        }
+        assert_eq!(parts, [0..500_000, 500_000..1_000_000, 1_000_000..1_200_000]);
+        assert_eq!(harness.state().part, 2, "there is no other behind the last");
+        harness.get_by_label("rows before").click();
+        harness.run_steps(3);
+        assert_eq!(harness.state().part, 1);
     }
 }
