@@ -16,6 +16,7 @@ use super::Inner;
 use super::alloc::{Asked, Taken};
 use super::config::{Prefer, Reuse, allowed_classes};
 use super::handle::Allocation;
+use super::moving::room_for_moves;
 use super::patience::Patience;
 use super::state::State;
 
@@ -193,8 +194,9 @@ impl Inner {
             state.pools.len()
         };
         (0..pools).for_each(|pool| self.reap_pool(pool));
+        let room = room_for_moves();
         let mut state = self.lock();
-        let moved = state.take_finished_moves();
+        let moved = state.take_finished_moves(room);
         let views = state.take_finished_views();
         drop(state);
         for view in views {

@@ -194,10 +194,15 @@ impl Inner {
 impl State {
     /// Whether `bytes` could be made once a pool's wholly free pages are given back.
     fn could_make(&self, bytes: u64, of: &dyn Fn(&Pool) -> bool) -> bool {
-        self.pools.iter().filter(|pool| of(pool)).any(|pool| {
-            let free = pool.usage().free_pages;
-            free > 0 && self.budget.left(pool.heap).saturating_add(free) >= bytes
-        })
+        let pools = (0_u16..).zip(&self.pools).filter(|(_, pool)| of(pool));
+        pools.map(|(number, _)| number).any(|number| self.could_make_in(number, bytes))
+    }
+
+    /// The same of one pool.
+    pub(super) fn could_make_in(&self, number: u16, bytes: u64) -> bool {
+        let pool = &self.pools[usize::from(number)];
+        let free = pool.usage().free_pages;
+        free > 0 && self.budget.left(pool.heap).saturating_add(free) >= bytes
     }
 
     /// Bytes of segments that are wholly free, and of wholly free pages.

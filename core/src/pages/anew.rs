@@ -3,9 +3,10 @@
 //! free ones for their ends. What costs less for each byte of pages that it frees comes first.
 
 use super::append::Append;
-use super::ranges::NONE;
-use super::{BlockId, Pages, Plan, Points, Remap, Request, Room, State, Step, StreamId};
+use super::ranges::{NONE, Range};
+use super::{BlockId, Pages, Plan, Points, Remap, Request, Room, State, Step, StreamId, Zone};
 use crate::device::Line;
+use crate::id::Key;
 use crate::units::Align;
 
 /// Blocks tried for each that is chosen: those beside the most free bytes.
@@ -105,9 +106,9 @@ pub(super) fn stolen(plan: &Plan) -> impl Iterator<Item = u64> {
 }
 
 impl Pages {
-    /// The blocks to be placed anew, one after the other, so that `wanted` more bytes lie in wholly
-    /// free pages, or as many as can be. `movable` tells the alignment of a block that may move, by
-    /// owner and first byte. Makes no new page. Changes nothing.
+    /// The blocks of the large zone to be placed anew, one after the other, so that `wanted` more
+    /// bytes lie in wholly free pages, or as many as can be. `movable` tells the alignment of a
+    /// block that may move, by owner and first byte. Makes no new page. Changes nothing.
     ///
     /// O(n) for each block that is chosen.
     pub fn place_anew(
@@ -171,7 +172,7 @@ impl Pages {
 
     /// Blocks that alone keep pages in use, those beside the most free bytes first.
     fn beside_free(&self, movable: impl Fn(u32, u64) -> Option<Align>) -> Vec<Candidate> {
-        let live = self.ranges.table.iter().filter(|(_, range)| range.state == State::Live);
+        let live = self.long_ranges().filter(|(_, range)| range.state == State::Live);
         let mut found: Vec<Candidate> = live
             .filter(|(_, range)| range.owner != NONE)
             .filter_map(|(key, range)| {
@@ -184,6 +185,14 @@ impl Pages {
         found.sort_by_key(|it| (std::cmp::Reverse(it.freed.saturating_sub(it.bytes)), it.at));
         found.truncate(TRIALS);
         found
+    }
+
+    /// The ranges of the large zone, from its end on: few, since its blocks are long.
+    pub(super) fn long_ranges(&self) -> impl Iterator<Item = (Key, &Range)> {
+        let last = self.ranges.span(Zone::Large).last;
+        let first = self.ranges.table.at(last);
+        std::iter::successors(first, |(_, range)| self.ranges.table.at(range.prev))
+            .take_while(|(_, range)| self.ranges.zone_at(range.start) == Zone::Large)
     }
 
     /// Bytes of the pages in which nothing but these bytes is live, those apart that `but`
@@ -301,8 +310,8 @@ pub(super) fn told(it: &Candidate, way: &Way, other: Option<&Way>) -> Anew {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Policy;
     use super::super::tests::{Rig, request};
-    use super::super::{Policy, Zone};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -346,9 +355,7 @@ mod tests {
 
     /// Makes a move as it was planned; bytes of free pages and free bytes behind the last block.
     fn make(pages: &mut Pages, it: &Anew) -> (u64, u64) {
-        let owned = |range: &super::super::ranges::Range| {
-            range.state == State::Live && range.owner == it.owner
-        };
+        let owned = |range: &Range| range.state == State::Live && range.owner == it.owner;
         let found = pages.ranges.table.iter().find(|(_, range)| owned(range));
         let block = found.map(|(key, _)| BlockId(key)).unwrap();
         let request = Request { may_wait: true, ..request(it.bytes, 1) };

@@ -112,10 +112,33 @@ impl Pages {
         parts
     }
 
-    /// First byte, bytes and whether it could be mapped elsewhere if it were free, of every page,
-    /// in no order.
-    pub fn page_places(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
-        self.store.pages.iter().map(|(_, page)| {
+    /// Slots of ranges and of pages that were ever used: what is in them can be looked at in parts,
+    /// between which the space changes. What was there all the time is seen.
+    pub fn slots(&self) -> (u32, u32) {
+        (self.ranges.table.slots(), self.store.pages.slots())
+    }
+
+    /// The parts in some slots of ranges that are neither free nor holes, in no order: first byte,
+    /// bytes, and the owner of a live block.
+    pub fn taken_in(
+        &self,
+        slots: std::ops::Range<u32>,
+    ) -> impl Iterator<Item = (u64, u64, Option<u32>)> + '_ {
+        let ranges = slots.filter_map(|slot| self.ranges.at(slot));
+        let taken = ranges.filter(|range| !matches!(range.state, State::Free | State::Hole));
+        taken.map(|range| {
+            let is_block = range.state == State::Live && range.owner != NONE;
+            (range.start, range.len, is_block.then_some(range.owner))
+        })
+    }
+
+    /// First byte, bytes and whether it could be mapped elsewhere if it were free, of the pages in
+    /// some slots, in no order.
+    pub fn pages_at(
+        &self,
+        slots: std::ops::Range<u32>,
+    ) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
+        slots.filter_map(|slot| self.store.pages.at(slot)).map(|(_, page)| {
             let may_leave = !page.in_flight && page.unmapping == 0;
             (page.at, page.backing.bytes, may_leave)
         })
@@ -187,14 +210,20 @@ impl Pages {
     /// Takes in what is reached: `reached` tells the last value of a stream known to be. Gives
     /// the free bytes that nothing is ordered before any more.
     pub fn reap(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
-        let before = self.ranges.pending_bytes;
+        self.reap_some(reached, u32::MAX).0
+    }
+
+    /// A part of [`reap`](Self::reap): looks at `most` ranges at most. Tells whether that was all,
+    /// too.
+    pub fn reap_some(&mut self, reached: &dyn Fn(StreamId) -> u64, most: u32) -> (u64, bool) {
+        let (before, mut left) = (self.ranges.pending_bytes, most);
         let mut next = self.ranges.pending.first().map(|entry| entry.0);
-        while let Some(stream) = next {
-            self.settle(SyncPoint { stream, value: reached(stream) });
+        while let Some(stream) = next.filter(|_| left > 0) {
+            self.settle_some(SyncPoint { stream, value: reached(stream) }, &mut left);
             let after = (StreamId(stream.0.saturating_add(1)), 0, 0);
             next = self.ranges.pending.range(after..).next().map(|entry| entry.0);
         }
-        before - self.ranges.pending_bytes
+        (before - self.ranges.pending_bytes, left > 0)
     }
 
     /// Points that free ranges and stale mappings wait for: the first of each stream at least.

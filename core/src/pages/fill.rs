@@ -1,5 +1,7 @@
 //! Backing the gaps of a place: which pages are made, which are stolen, which go back.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::page::Page;
 use super::place::{Gap, Site};
 use super::{PageId, Pages, PagesError, Plan, Points, Request, Room, Step, Why, Zone};
@@ -19,7 +21,12 @@ struct Filling<'a> {
     keep: (u64, u64),
     steps: Vec<Step>,
     /// Slots of the pages taken so far.
-    taken: Vec<u32>,
+    taken: FxHashSet<u32>,
+    /// What is known of free pages, by slot, since each is asked for many times: the length of the
+    /// free range that one lies in, `None` where it is not ready.
+    known: FxHashMap<u32, Option<u64>>,
+    /// How many of the longest free pages in a row can not be taken any more.
+    gone: usize,
     steals: usize,
     /// Points of the ranges that stolen pages come from.
     points: Points,
@@ -48,7 +55,9 @@ impl Pages {
             behind_waits,
             keep: (self.granule.round_down(site.at), end + self.granule.padding(end)),
             steps: Vec::new(),
-            taken: Vec::new(),
+            taken: FxHashSet::default(),
+            known: FxHashMap::default(),
+            gone: 0,
             steals: 0,
             points: self.points_over(site.hint, site.at, end),
             created: 0,
@@ -175,33 +184,49 @@ impl Filling<'_> {
         let points = self.points(page);
         let backing = page.backing;
         self.steps.push(Step::Steal { page: PageId(key), backing, from: page.at, at });
-        self.taken.push(index);
+        self.taken.insert(index);
         self.steals += 1;
         self.points.merge(&points);
         Some(backing.bytes)
     }
 
-    fn least_useful(&self, most: u64) -> Option<u32> {
+    fn least_useful(&mut self, most: u64) -> Option<u32> {
         let mut best: Option<(i64, u32)> = None;
+        let mut known = std::mem::take(&mut self.known);
         // Neighbours in the list mostly lie in the same hole.
         let mut hole = (0, 0);
-        let free = self.pages.store.free.between(0, most).rev();
-        let apart = free.filter_map(|(bytes, index)| Some((bytes, index, self.apart(index)?)));
-        for (bytes, index, page) in apart.take(LOOKED_AT) {
+        let are_all = self.pages.store.free.longest() <= most;
+        let mut gone = if are_all { self.gone } else { 0 };
+        let free = self.pages.store.free.between(0, most).rev().skip(gone);
+        let mut looked_at = 0;
+        for (bytes, index) in free {
+            let Some(page) = self.apart(index) else {
+                gone += usize::from(looked_at == 0);
+                continue;
+            };
             // The least that a page of this size, or a smaller one, can come to.
-            if best.is_some_and(|(least, _)| least <= (bytes / 10) as i64 - bytes as i64) {
+            let least = (bytes / 10) as i64 - bytes as i64;
+            if looked_at == LOOKED_AT || best.is_some_and(|(found, _)| found <= least) {
                 break;
             }
-            if !self.is_ready(page) {
-                continue;
-            }
-            if page.at < hole.0 || page.at - hole.0 >= hole.1 {
-                hole = self.hole_at(page.at);
-            }
-            let value = (hole.1 / 10) as i64 - bytes as i64;
+            looked_at += 1;
+            let known = known.entry(index).or_insert_with(|| {
+                self.is_ready(page).then(|| {
+                    if page.at < hole.0 || page.at - hole.0 >= hole.1 {
+                        hole = self.hole_at(page.at);
+                    }
+                    hole.1
+                })
+            });
+            let Some(length) = *known else { continue };
+            let value = (length / 10) as i64 - bytes as i64;
             if best.is_none_or(|(least, _)| value < least) {
                 best = Some((value, index));
             }
+        }
+        self.known = known;
+        if are_all {
+            self.gone = gone;
         }
         best.map(|(_, index)| index)
     }
@@ -225,7 +250,7 @@ impl Filling<'_> {
         let (key, page) = store.pages.at(index)?;
         let backing = page.backing;
         self.steps.push(Step::Release { page: PageId(key), backing, at: page.at });
-        self.taken.push(index);
+        self.taken.insert(index);
         self.released += backing.object_bytes;
         Some(self.create(piece.min(backing.bytes), at))
     }

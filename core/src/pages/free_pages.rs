@@ -105,6 +105,11 @@ impl FreePages {
         })
     }
 
+    /// Bytes of the longest page.
+    pub fn longest(&self) -> u64 {
+        self.sizes.iter().rfind(|size| size.count > 0).map_or(0, |size| size.bytes)
+    }
+
     /// Bytes and slots of the pages from `least` to `most` bytes, in order.
     pub fn between(
         &self,
@@ -150,6 +155,7 @@ mod tests {
             let reversed: Vec<_> = expected.into_iter().rev().collect();
             assert_eq!(pages.between(least, most).rev().collect::<Vec<_>>(), reversed);
             assert_eq!(pages.len(), model.len());
+            assert_eq!(pages.longest(), model.last().map_or(0, |it| it.0), "step {step}");
         }
     }
 }

@@ -51,10 +51,14 @@ mod pause_tests;
 mod place;
 mod policy;
 mod ranges;
+mod reached;
 mod remap;
 #[cfg(test)]
 mod remap_tests;
 mod reserve;
+mod sketch;
+#[cfg(test)]
+mod sketch_tests;
 #[cfg(test)]
 pub(super) mod tests;
 mod together;
@@ -74,12 +78,13 @@ pub use policy::Policy;
 pub use ranges::State;
 pub use remap::{Landed, Remap};
 pub use reserve::Reservation;
+pub use sketch::Sketch;
 
 use give_back::Stale;
 use index::Index;
 use page::Store;
 use policy::Heat;
-use ranges::{NONE, Ranges};
+use ranges::Ranges;
 
 /// The name of a block, from [`Pages::reserve`] until [`Pages::free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -433,32 +438,6 @@ impl Pages {
         let (prev, next) = (range.prev, range.next);
         if let Some(saved) = self.ranges.remove(index) {
             self.ranges.add_free(saved.start, saved.len, points, prev, next);
-        }
-    }
-
-    /// Drops the points that have been reached.
-    fn prune(&self, points: &mut Points) {
-        points.retain(|point| {
-            self.reached.get(&{ point.stream }).is_none_or(|&value| value < point.value)
-        });
-    }
-
-    /// Says that `point` has been reached: what was behind it alone is free for everyone.
-    pub fn settle(&mut self, point: SyncPoint) {
-        let SyncPoint { stream, value } = point;
-        let known = self.reached.entry(stream).or_insert(0);
-        if *known >= value {
-            return;
-        }
-        *known = value;
-        self.version += 1;
-        while let Some(&(_, _, index)) =
-            self.ranges.pending.range((stream, 0, 0)..=(stream, value, NONE)).next()
-        {
-            let Some(range) = self.ranges.at(index) else { break };
-            let mut points = range.points.clone();
-            self.prune(&mut points);
-            self.ranges.set(index, State::Free, points);
         }
     }
 

@@ -319,3 +319,29 @@ fn with_nothing_live_no_request_for_what_is_there_is_refused() {
     }
     assert!(shortages > 1000, "memory was short {shortages} times only");
 }
+
+#[test]
+fn what_is_reached_can_be_taken_in_a_few_ranges_at_a_time() {
+    let mut rig = Rig::new(Policy::default());
+    let blocks: Vec<_> =
+        (0..40).map(|_| rig.alloc(&request(300 << 10, 0), OPEN).unwrap().0).collect();
+    for (at, block) in (0..).zip(blocks) {
+        // Every third stays; others are behind one of two streams, many behind the same point.
+        let stream = if at % 3 == 1 { 0 } else { 1 };
+        if at % 3 != 0 {
+            rig.free(block, &Points::one(point(stream, 1 + at / 20)));
+        }
+    }
+    let pending = rig.pages.pending();
+    let (mut done, mut calls) = (0, 0);
+    loop {
+        let (bytes, is_all) = rig.pages.reap_some(&|_| 2, 4);
+        rig.pages.check().unwrap();
+        (done, calls) = (done + bytes, calls + 1);
+        if is_all {
+            break;
+        }
+    }
+    assert_eq!((done, rig.pages.pending()), (pending, 0));
+    assert!(calls > 5, "{calls} calls");
+}

@@ -3,7 +3,7 @@
 
 use super::anew::{Anew, Candidate, How, Prices, told};
 use super::ranges::NONE;
-use super::{BlockId, Pages, State};
+use super::{BlockId, Pages, State, Zone};
 use crate::units::Align;
 
 /// Pages tried, those with the most free bytes first.
@@ -43,7 +43,8 @@ impl Pages {
 
     /// Partly used pages: first byte and end.
     fn partly_free(&self) -> Vec<(u64, u64)> {
-        let pages = self.store.pages.iter().map(|(_, page)| page);
+        let base = self.ranges.span(Zone::Large).base;
+        let pages = self.store.pages.iter().map(|(_, page)| page).filter(|page| page.at >= base);
         let partly = pages.filter(|page| page.live > 0 && page.live < page.backing.bytes);
         let mut found: Vec<_> = partly
             .filter(|page| !page.in_flight && page.unmapping == 0)
@@ -65,7 +66,7 @@ impl Pages {
     ) -> Option<Vec<Candidate>> {
         let over = |range: &super::ranges::Range| range.start < end && range.end() > at;
         let mut found = Vec::new();
-        for (key, range) in self.ranges.table.iter().filter(|(_, range)| over(range)) {
+        for (key, range) in self.long_ranges().filter(|(_, range)| over(range)) {
             match range.state {
                 State::Free => continue,
                 State::Live if range.owner != NONE && found.len() < BLOCKS => {}

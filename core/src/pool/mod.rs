@@ -56,6 +56,8 @@ pub(crate) const SMALL_MAX: u64 = 1 << 20;
 
 /// Free ranges looked at while the lock is held.
 const REAPED_AT_ONCE: u32 = 128;
+/// The same of its paged space, where each is entered into more indices.
+const PAGED_REAPED_AT_ONCE: u32 = 16;
 
 /// What distinguishes pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -219,14 +221,18 @@ impl Pool {
         paged + self.ranges.reap(&mut |point| point.value <= reached(point.stream))
     }
 
-    /// A part of [`reap`](Self::reap): looks at a bounded number of free ranges of its slabs, and
-    /// goes on where the part before has stopped.
+    /// A part of [`reap`](Self::reap): looks at a bounded number of free ranges, first of its paged
+    /// space, then of its slabs, and goes on where the part before has stopped.
     pub fn reap_some(&mut self, reached: &dyn Fn(StreamId) -> u64) -> u64 {
         let is_first = !self.walks().1;
         let paged = self.paged.as_mut().filter(|_| is_first);
-        let paged = paged.map_or(0, |paged| paged.pages.reap(reached));
+        let (done, is_all) =
+            paged.map_or((0, true), |paged| paged.pages.reap_some(reached, PAGED_REAPED_AT_ONCE));
+        if !is_all {
+            return done;
+        }
         let is_reached = &mut |point: SyncPoint| point.value <= reached(point.stream);
-        paged + self.ranges.reap_some(is_reached, REAPED_AT_ONCE).bytes
+        done + self.ranges.reap_some(is_reached, REAPED_AT_ONCE).bytes
     }
 
     /// How many walks over its free ranges have ended, and whether one is under way.

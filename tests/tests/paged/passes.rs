@@ -46,7 +46,20 @@ impl Worn {
         configure: impl FnOnce(&mut Config),
         least: u64,
     ) -> Self {
+        Self::in_rig(Rig::new(device, configure), blocks, least)
+    }
+
+    /// The same on pages of 2 MiB wherever blocks end: where pages can be as long as blocks, they
+    /// would be, and nothing free would share a page with a block.
+    fn on_whole_pages(device: Arc<dyn Device>, configure: impl FnOnce(&mut Config)) -> Self {
         let rig = Rig::new(device, configure);
+        let stream = rig.stream();
+        let pages: Vec<Handle> = (0..64).map(|_| rig.get(2 * MIB, stream)).collect();
+        pages.into_iter().for_each(|handle| rig.alloc.free(handle).unwrap());
+        Self::in_rig(rig, 20, 3 * MIB)
+    }
+
+    fn in_rig(rig: Rig, blocks: u64, least: u64) -> Self {
         let stream = rig.stream();
         let mut random = 11_u64;
         let mut next = |most: u64| {
@@ -118,7 +131,7 @@ impl Worn {
 #[test]
 fn a_pass_empties_pages_which_are_then_given_back() {
     for (name, device) in devices() {
-        let worn = Worn::new(device, limited(512 * MIB), 3 * MIB);
+        let worn = Worn::on_whole_pages(device, limited(512 * MIB));
         let before = worn.rig.alloc.stats().reserved.current;
         let report = worn.compact(Goal::Release { bytes: u64::MAX }).unwrap();
         let after = worn.rig.alloc.stats().reserved.current;

@@ -4,14 +4,12 @@
 
 use std::panic::Location;
 
-use rustc_hash::FxHashMap;
-
 use crate::compact::Verify;
 use crate::device::Line;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::id::Key;
-use crate::pages::{Anew, Means, Pages, Prices, Zone};
+use crate::pages::{Anew, Means, Prices};
 use crate::point::StreamId;
 use crate::pool::{Grabbed, Spot, SpotKind};
 use crate::request::{Layout, Request};
@@ -22,16 +20,9 @@ use super::super::alloc::Asked;
 use super::super::paging::Want;
 use super::super::state::{Block, State};
 use super::compactor::Pass;
+use super::look::Ground;
 use super::offer::Answer;
 use super::reserve::{Apart, Batch};
-
-/// What is planned on, so that nobody waits for the planner.
-struct Ground {
-    pages: Pages,
-    /// The alignment of each block that may move, by its slot.
-    movable: FxHashMap<u32, Align>,
-    now_ns: u64,
-}
 
 impl Ground {
     fn plan(&self, wanted: u64, stream: StreamId, prices: &Prices, may_remap: bool) -> Vec<Anew> {
@@ -48,7 +39,7 @@ impl Inner {
         let prices = self.prices();
         // What is verified is copied whole.
         let may_remap = self.config.verify_moves == Verify::Never;
-        let Some(ground) = self.lock().ground_of(pass.pool) else { return Ok(false) };
+        let Some(ground) = self.ground_of(pass.pool) else { return Ok(false) };
         let plan = ground.plan(wanted, stream, &prices, may_remap);
         pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
         let mut any = false;
@@ -126,21 +117,6 @@ impl Inner {
 }
 
 impl State {
-    /// A paged space as it is now, with the blocks that may move.
-    fn ground_of(&self, number: u16) -> Option<Ground> {
-        let pages = self.pools[usize::from(number)].paged.as_ref()?.pages.clone();
-        let parts = [Zone::Small, Zone::Large].into_iter().flat_map(|zone| pages.parts(zone));
-        let owned = parts.filter_map(|part| Some((part.owner?, part.at)));
-        let movable = owned.filter_map(|(owner, at)| {
-            let (_, block) = self.blocks.at(owner)?;
-            let is_here = block.pool == number && block.spot.is_paged();
-            let may_move = is_here && self.why_not(block, false).is_none();
-            may_move.then(|| Some((owner, Align::new(block.align(at))?))).flatten()
-        });
-        let movable = movable.collect();
-        Some(Ground { pages, movable, now_ns: self.now().ns })
-    }
-
     /// The block, if it still lies there and may move.
     pub(super) fn still_there(&self, number: u16, it: &Anew) -> Option<(Key, Block)> {
         let (key, &block) = self.blocks.at(it.owner)?;

@@ -19,6 +19,8 @@ impl Inner {
         let (mut checked, mut flights) = (0, Vec::new());
         let mut armed = armed.into_iter().peekable();
         while armed.peek().is_some() {
+            // Filled with the lock held, so it does not grow then.
+            flights.reserve(SLICE);
             let mut state = self.lock();
             for it in armed.by_ref().take(SLICE) {
                 let at = checked;

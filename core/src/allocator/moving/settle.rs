@@ -15,11 +15,18 @@ use super::report::Corrupt;
 use super::state::{Check, Flight};
 use super::submit::SLICE;
 
+/// Room for what [`State::take_finished_moves`] takes out at once, unless checksums are compared.
+pub(in crate::allocator) fn room_for_moves() -> Vec<Flight> {
+    Vec::with_capacity(2 * SLICE)
+}
+
 impl State {
     /// Takes out some of the moves whose copies are known to be done; the others wait for the
     /// next call. Those whose checksums are compared come together, since they share a report.
-    pub fn take_finished_moves(&mut self) -> Vec<Flight> {
-        let mut finished: Vec<Flight> = Vec::new();
+    ///
+    /// `finished` is best made by [`room_for_moves`]: an allocation with the lock held may take
+    /// long where much was freed before it.
+    pub fn take_finished_moves(&mut self, mut finished: Vec<Flight>) -> Vec<Flight> {
         let has_checks = self.moves.passes.values().any(|books| books.checks > 0);
         for flights in &mut self.moves.flights {
             while let Some(last) = flights.front().and_then(|flights| flights.last()) {
@@ -40,7 +47,8 @@ impl Inner {
     /// Settles what more is known to be done, a few moves at a time.
     pub fn settle_all_moves(&self) -> Result<(), Error> {
         loop {
-            let moved = self.lock().take_finished_moves();
+            let room = room_for_moves();
+            let moved = self.lock().take_finished_moves(room);
             if moved.is_empty() {
                 return Ok(());
             }

@@ -73,7 +73,7 @@ impl Inner {
     /// are any.
     fn free_more(&self, pass: &mut Pass, wanted: u64) -> Result<bool, Error> {
         let start = self.device.now_ns();
-        let view = self.lock().look_at_pages(pass.pool);
+        let view = self.look_at_pages(pass.pool);
         let mut moves = free_pages(&view, wanted);
         pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
         truncate(&mut moves, pass);

@@ -16,10 +16,17 @@ const USED: usize = 4;
 
 /// Measures by the clock on the wall, and again by what the holder of the lock computes: on a busy
 /// machine the system takes the processor away from it now and then.
+///
+/// In one segment, and where the device pages also in a paged space.
 pub fn measure(device: &Shared, args: &Args) -> Outcome<Value> {
-    Ok(
-        json!({ "by_wall_clock": run(device, args, None)?, "by_cpu_time": run(device, args, Some(cpu_ns))? }),
-    )
+    let both = |paging: bool| -> Outcome<Value> {
+        Ok(json!({
+            "by_wall_clock": run(device, args, paging, None)?,
+            "by_cpu_time": run(device, args, paging, Some(cpu_ns))?,
+        }))
+    };
+    let paged = device.caps().paging.is_some().then(|| both(true)).transpose()?;
+    Ok(json!({ "in_a_segment": both(false)?, "in_a_paged_space": paged }))
 }
 
 /// Nanoseconds that this thread has computed for.
@@ -28,10 +35,10 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn run(device: &Shared, args: &Args, clock: Option<fn() -> u64>) -> Outcome<Value> {
+fn run(device: &Shared, args: &Args, paging: bool, clock: Option<fn() -> u64>) -> Outcome<Value> {
     let heap = (args.many * 2 * BLOCK).next_multiple_of(2 << 20) + (64 << 20);
     let mut config = Config::for_device(device.caps());
-    config.paging = false;
+    config.paging = paging;
     config.small_max = 0;
     config.growth = Growth::Proportional { min_bytes: heap, max_bytes: heap };
     config.limits = vec![Limit::Bytes(heap)];
