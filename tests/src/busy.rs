@@ -8,7 +8,7 @@ use terrane_core::device::sim::{Completion, SimDevice};
 use terrane_core::device::{Binding, Device, DeviceError, KernelSource, StreamId, SyncPoint};
 
 use crate::clause::{Need, Stop};
-use crate::native::{Captures, Foreign};
+use crate::native::{Captures, Foreign, Imports};
 
 /// How a device is kept busy.
 #[derive(Clone)]
@@ -39,6 +39,11 @@ pub trait Keeper: Send + Sync {
 
     /// Streams of the program's own, where it can wrap any.
     fn foreign(&self) -> Option<&dyn Foreign> {
+        None
+    }
+
+    /// Exported memory, where the program can open it.
+    fn imports(&self) -> Option<&dyn Imports> {
         None
     }
 
@@ -155,6 +160,11 @@ impl Way {
     /// Streams of a program of its own.
     pub fn foreign(&self) -> Option<&dyn Foreign> {
         if let Self::Kept(keeper) = self { keeper.foreign() } else { None }
+    }
+
+    /// Exported memory, opened by a program of its own.
+    pub fn imports(&self) -> Option<&dyn Imports> {
+        if let Self::Kept(keeper) = self { keeper.imports() } else { None }
     }
 
     /// Whether a program of its own captures streams.

@@ -87,6 +87,8 @@ pub enum Need {
     Wrapped,
     /// Memory that can be exported.
     Export,
+    /// Exported memory that the suite can open.
+    Import,
     /// A second device of the same sort.
     Several,
     /// A process that can be forked, and a device that its child must not use.
@@ -114,6 +116,7 @@ impl Need {
             Self::Losable => "the device can not be lost on demand",
             Self::Wrapped => "the device wraps no streams, or the suite has none to wrap",
             Self::Export => "the device does not export memory",
+            Self::Import => "the device exports no memory, or the suite can not open it",
             Self::Several => "the suite has one device of this sort",
             Self::Fork => "the device belongs to no process, or the system does not fork",
         }

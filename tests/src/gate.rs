@@ -8,8 +8,8 @@ use terrane::core::device::{Device, DeviceError, StreamId, StreamSpec, SyncPoint
 use terrane::vulkan::{VulkanDevice, WrappedTimeline};
 
 use crate::busy::{Held, Keeper};
-use crate::native::Foreign;
 use crate::native::vulkan::Program;
+use crate::native::{Foreign, Imports};
 
 /// A program beside Terrane. It holds streams up where the device has a queue for each of three:
 /// with fewer, a stream that waits holds up the others.
@@ -100,6 +100,10 @@ impl Keeper for Gates {
     }
 
     fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(&self.program)
+    }
+
+    fn imports(&self) -> Option<&dyn Imports> {
         Some(&self.program)
     }
 }

@@ -1,5 +1,7 @@
 //! What clauses run on.
 
+mod beside;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use crate::busy::{Busy, Way};
 use crate::calls;
 use crate::clause::{Clause, Level, Need, Outcome, Stop, fails};
 use crate::clauses::kernels::Language;
-use crate::native::{Capture, Foreign};
+use crate::native::Foreign;
 use crate::plan::{Plan, Source};
 use crate::probe::{Flaw, Probe};
 use crate::random::Random;
@@ -150,6 +152,7 @@ impl Rig {
             Need::Wrapped => self.sim.is_some() || self.way.foreign().is_some(),
             Need::Losable => self.sim.is_some(),
             Need::Export => caps.export,
+            Need::Import => caps.export && (self.sim.is_some() || self.way.imports().is_some()),
             Need::Several => !matches!(self.plan.source, Source::Shared(..)),
             Need::Fork => cfg!(unix) && self.sim.is_none(),
         }
@@ -226,22 +229,6 @@ impl Rig {
             *stream = self.stream()?;
         }
         Ok(streams)
-    }
-
-    /// A wrapped stream of another API, retired at the end: [`theirs`](Self::theirs) puts work into
-    /// it that Terrane does not submit.
-    ///
-    /// # Errors
-    /// Skips where the suite has none.
-    pub fn wrapped_stream(&self) -> Result<StreamId, Stop> {
-        let stream = match (&self.sim, self.way.foreign()) {
-            (Some(sim), _) => sim.create_foreign_stream(),
-            (None, Some(foreign)) => foreign.wrap()?,
-            (None, None) => return Err(lacking(Need::Wrapped)),
-        };
-        self.device.adopt_stream();
-        self.made().streams.push(stream);
-        Ok(stream)
     }
 
     /// A second device of the same sort, with the same flaw.
@@ -360,32 +347,6 @@ impl Rig {
         let bind = |&(place, bytes): &_| Binding { place, bytes, access: Access::Write };
         let bindings: Vec<Binding> = ranges.iter().map(bind).collect();
         self.way.submit(&*self.device, stream, &bindings)
-    }
-
-    /// Work of the program's own on a wrapped stream that uses `ranges` and is done when the test
-    /// says so. Its point is a mark made behind it.
-    ///
-    /// # Errors
-    /// Skips where the suite has no such streams.
-    pub fn theirs(&self, stream: StreamId, ranges: &[(Place, u64)]) -> Result<Busy, Stop> {
-        let bind = |&(place, bytes): &_| Binding { place, bytes, access: Access::Write };
-        let bindings: Vec<Binding> = ranges.iter().map(bind).collect();
-        self.way.submit_theirs(&*self.device, stream, &bindings)
-    }
-
-    /// Begins to capture a stream into a graph.
-    ///
-    /// # Errors
-    /// Skips where the suite can not; what the device says.
-    pub(crate) fn capture(&self, stream: StreamId) -> Result<Capture, Stop> {
-        if let Some(sim) = &self.sim {
-            return Ok(Capture::of_model(sim, stream)?);
-        }
-        let kept = match &self.way {
-            Way::Kept(keeper) => Capture::kept(keeper, stream)?,
-            _ => None,
-        };
-        kept.ok_or_else(|| lacking(Need::Capture))
     }
 
     /// An allocator with the defaults.

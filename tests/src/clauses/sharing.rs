@@ -11,7 +11,7 @@ use super::{allocator, device};
 use crate::clause::{Blame, Clause, Need, Outcome, Stop, ensure, equal, fails};
 use crate::rig::Rig;
 
-use Need::{CountedHeap, Export, Several};
+use Need::{CountedHeap, Export, Import, Several};
 
 pub(super) const CLAUSES: &[Clause] = &[
     device(
@@ -21,6 +21,14 @@ pub(super) const CLAUSES: &[Clause] = &[
         "Caps::export, PlainSpec::exportable",
         Blame::Backend,
         claim,
+    ),
+    device(
+        "export.opened",
+        "Exported memory that somebody opens is the same memory, and outlives its segment.",
+        &[Import],
+        "Caps::export, PlainSpec::exportable",
+        Blame::Backend,
+        opened,
     ),
     allocator(
         "export.apart",
@@ -64,6 +72,31 @@ fn claim(rig: &Rig) -> Outcome {
         return fails(&answer.map(drop), &told, "memory to be exported");
     }
     rig.device().release_plain(answer?.space).map_err(Stop::from)
+}
+
+fn opened(rig: &Rig) -> Outcome {
+    // A whole page, where memory is opened by mapping it.
+    let bytes = rig.caps().paging.map_or(1, |paging| paging.granularity).max(MIB);
+    let (ours, stream) = (rig.exportable(bytes)?, rig.stream()?);
+    let (copy, words) = (start(rig.plain(ours.bytes)?), ours.bytes / 4);
+    rig.wait(rig.device().fill(stream, start(ours), ours.bytes, 7)?)?;
+    let theirs = rig.import(ours)?;
+    theirs.copy_to(stream, copy, ours.bytes)?;
+    equal!(differing(&rig.words(stream, copy, words)?, 7), 0, "words that they see otherwise");
+    rig.device().fill(stream, copy, ours.bytes, 9)?;
+    theirs.copy_from(stream, copy, ours.bytes)?;
+    let found = rig.words(stream, start(ours), words)?;
+    equal!(differing(&found, 9), 0, "words of theirs that we see otherwise");
+    rig.release(ours.space)?;
+    rig.wait(rig.device().fill(stream, copy, ours.bytes, 0)?)?;
+    theirs.copy_to(stream, copy, ours.bytes)?;
+    let found = rig.words(stream, copy, words)?;
+    equal!(differing(&found, 9), 0, "words that differ once our segment is gone");
+    Ok(())
+}
+
+fn differing(words: &[u32], word: u32) -> usize {
+    words.iter().filter(|found| **found != word).count()
 }
 
 /// Blocks that can be exported and others, one after the other, in segments with room for many.

@@ -1,13 +1,17 @@
 //! A CUDA program beside Terrane: streams that it made, functions of its own in them, captures.
 
 use std::ffi::c_void;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
-use terrane::core::device::{Device, DeviceError, StreamId, SyncPoint};
+use terrane::core::device::{
+    ClassId, CopyOp, Device, DeviceError, MapOp, MemoryId, Paging, Place, SpaceId, StreamId,
+    SyncPoint, UnmapOp,
+};
 use terrane::cuda::CudaDevice;
 
-use super::{Captures, Foreign};
+use super::{Captures, Foreign, Imported, Imports};
 use crate::busy::{Gate, Held, Keeper};
 
 /// Keeps streams busy by a kernel, and is a program of CUDA's own besides.
@@ -69,6 +73,10 @@ impl Keeper for Program {
     }
 
     fn captures(&self) -> Option<&dyn Captures> {
+        Some(self)
+    }
+
+    fn imports(&self) -> Option<&dyn Imports> {
         Some(self)
     }
 }
@@ -136,6 +144,48 @@ impl Captures for Program {
             // SAFETY: the graph was just made, and nothing was made from it.
             told("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) })
         })
+    }
+}
+
+impl Imports for Program {
+    fn import(&self, space: SpaceId, bytes: u64) -> Result<Box<dyn Imported>, DeviceError> {
+        let descriptor = self.device.export_plain(space)?;
+        let memory = self.device.import_memory(descriptor.as_fd(), bytes)?;
+        let space = self.device.reserve(ClassId(0), bytes)?.space;
+        let at = Place { space, offset: 0 };
+        self.device.map(&[MapOp { at, memory, memory_offset: 0, bytes }], &[])?;
+        Ok(Box::new(Mapped { device: Arc::clone(&self.device), memory, at, bytes }))
+    }
+}
+
+/// Imported memory where it is mapped.
+struct Mapped {
+    device: Arc<CudaDevice>,
+    memory: MemoryId,
+    at: Place,
+    bytes: u64,
+}
+
+impl Imported for Mapped {
+    fn copy_to(&self, stream: StreamId, to: Place, bytes: u64) -> Result<SyncPoint, DeviceError> {
+        self.device.copy(stream, &[CopyOp { from: self.at, to, bytes }])
+    }
+
+    fn copy_from(
+        &self,
+        stream: StreamId,
+        from: Place,
+        bytes: u64,
+    ) -> Result<SyncPoint, DeviceError> {
+        self.device.copy(stream, &[CopyOp { from, to: self.at, bytes }])
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let _ = self.device.unmap(&[UnmapOp { at: self.at, bytes: self.bytes }], &[]);
+        let _ = self.device.release(self.memory);
+        let _ = self.device.unreserve(self.at.space);
     }
 }
 

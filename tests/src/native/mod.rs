@@ -3,10 +3,14 @@
 #[cfg(feature = "program")]
 pub(crate) mod cuda;
 #[cfg(feature = "program")]
+mod imported;
+#[cfg(feature = "program")]
 pub(crate) mod vulkan;
 
 use terrane_core::device::sim::SimDevice;
-use terrane_core::device::{CaptureId, DeviceError, StreamId};
+use terrane_core::device::{
+    CaptureId, CopyOp, Device, DeviceError, Place, SpaceId, StreamId, SyncPoint,
+};
 
 use crate::busy::{Held, Keeper};
 use crate::clause::Outcome;
@@ -45,6 +49,67 @@ pub trait Captures: Send + Sync {
     /// # Errors
     /// What the device says.
     fn end(&self, stream: StreamId) -> Result<(), DeviceError>;
+}
+
+/// Memory that is exported, opened as another API or process does.
+pub trait Imports: Send + Sync {
+    /// Opens what an exportable plain segment of so many bytes exports.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn import(&self, space: SpaceId, bytes: u64) -> Result<Box<dyn Imported>, DeviceError>;
+}
+
+/// Memory that was opened, given back when dropped. Pre: no work uses it any more then.
+pub trait Imported {
+    /// Copies its first `bytes` to a place, in the order of a stream.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn copy_to(&self, stream: StreamId, to: Place, bytes: u64) -> Result<SyncPoint, DeviceError>;
+
+    /// Copies `bytes` from a place to its start, in the order of a stream.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn copy_from(
+        &self,
+        stream: StreamId,
+        from: Place,
+        bytes: u64,
+    ) -> Result<SyncPoint, DeviceError>;
+}
+
+/// What a model's segment exports, opened.
+pub(crate) struct OfModel(SimDevice, SpaceId);
+
+impl OfModel {
+    pub fn open(sim: &SimDevice, space: SpaceId) -> Result<Box<dyn Imported>, DeviceError> {
+        Ok(Box::new(Self(sim.clone(), sim.import(space)?.space)))
+    }
+}
+
+impl Imported for OfModel {
+    fn copy_to(&self, stream: StreamId, to: Place, bytes: u64) -> Result<SyncPoint, DeviceError> {
+        let from = Place { space: self.1, offset: 0 };
+        self.0.copy(stream, &[CopyOp { from, to, bytes }])
+    }
+
+    fn copy_from(
+        &self,
+        stream: StreamId,
+        from: Place,
+        bytes: u64,
+    ) -> Result<SyncPoint, DeviceError> {
+        let to = Place { space: self.1, offset: 0 };
+        self.0.copy(stream, &[CopyOp { from, to, bytes }])
+    }
+}
+
+impl Drop for OfModel {
+    fn drop(&mut self) {
+        let _ = self.0.release_plain(self.1);
+    }
 }
 
 /// An open capture, ended when dropped at the latest.

@@ -46,6 +46,10 @@ impl Program {
     pub fn new(device: VulkanDevice) -> Self {
         Self { device, streams: Arc::default() }
     }
+
+    pub(super) const fn device(&self) -> &VulkanDevice {
+        &self.device
+    }
 }
 
 impl Foreign for Program {

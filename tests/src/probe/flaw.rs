@@ -121,6 +121,7 @@ flaws! {
     LostKeepsThings,
     ForkUnnoticed,
     ExportDenied,
+    ExportsAnother,
     WrappedUnknown,
     CaptureUnseen,
     DevicesShared,

@@ -3,6 +3,7 @@
 // Keys are numbers of the model's own making.
 use rustc_hash::FxHashMap as HashMap;
 
+use super::paging::{aligned, pageable};
 use super::store::{Store, UNWRITTEN};
 use crate::device::mapping::{Mapping, Mappings, Piece, covering, pieces};
 use crate::device::rules::inside;
@@ -15,8 +16,9 @@ struct Object {
     class: ClassId,
     heap: HeapId,
     bytes: u64,
-    /// Whether it belongs to a plain segment.
+    /// Whether it belongs to a plain segment, and whether others may open it.
     plain: bool,
+    exportable: bool,
     /// Mappings by both tables.
     declared: u64,
     actual: u64,
@@ -95,7 +97,7 @@ impl Memory {
         caps: &Caps,
         class: ClassId,
         bytes: u64,
-        plain: bool,
+        [plain, exportable]: [bool; 2],
     ) -> Result<u64, DeviceError> {
         let spec = caps.class(class).ok_or(INVALID("no such class"))?;
         if bytes == 0 {
@@ -119,6 +121,7 @@ impl Memory {
             heap: spec.heap,
             bytes,
             plain,
+            exportable,
             declared: 0,
             actual: 0,
             leaving: false,
@@ -162,7 +165,19 @@ impl Memory {
         if bytes > caps.max_plain_bytes {
             return Err(DeviceError::TooLarge { bytes, limit: caps.max_plain_bytes });
         }
-        let memory = self.new_object(caps, class, bytes, true)?;
+        let memory = self.new_object(caps, class, bytes, [true, exportable])?;
+        Ok(self.plain_over(caps, class, memory, bytes))
+    }
+
+    /// Another plain segment over the memory of one that others may open.
+    pub(super) fn import(&mut self, caps: &Caps, space: SpaceId) -> Result<Plain, DeviceError> {
+        let memory = self.plain_object(space)?;
+        let object = self.objects.get(&memory).filter(|object| object.exportable);
+        let object = object.ok_or(DeviceError::Unsupported(Feature::Export))?;
+        Ok(self.plain_over(caps, object.class, memory, object.bytes))
+    }
+
+    fn plain_over(&mut self, caps: &Caps, class: ClassId, memory: u64, bytes: u64) -> Plain {
         let id = self.take_id();
         let whole = Mappings::from([(0, Mapping { bytes, memory, memory_offset: 0 })]);
         let space = Space {
@@ -175,7 +190,7 @@ impl Memory {
         };
         self.spaces.insert(id, space);
         let address = self.take_address(caps, bytes);
-        Ok(Plain { space: SpaceId(id), bytes, address })
+        Plain { space: SpaceId(id), bytes, address }
     }
 
     /// The memory object of a plain segment.
@@ -187,7 +202,10 @@ impl Memory {
     pub(super) fn release_plain(&mut self, space: SpaceId) -> Result<(), DeviceError> {
         let memory = self.plain_object(space)?;
         self.spaces.remove(&space.0);
-        self.drop_object(memory);
+        let is_shared = self.objects.get(&memory).is_some_and(|object| object.exportable);
+        if !is_shared || self.spaces.values().all(|space| space.plain != Some(memory)) {
+            self.drop_object(memory);
+        }
         Ok(())
     }
 
@@ -266,7 +284,7 @@ impl Memory {
         if bytes > caps.max_plain_bytes {
             return Err(DeviceError::TooLarge { bytes, limit: caps.max_plain_bytes });
         }
-        self.new_object(caps, class, bytes, false).map(MemoryId)
+        self.new_object(caps, class, bytes, [false, exportable]).map(MemoryId)
     }
 
     pub(super) fn release(&mut self, memory: MemoryId) -> Result<(), DeviceError> {
@@ -468,22 +486,5 @@ impl Memory {
             rest = later;
         }
         true
-    }
-}
-
-fn pageable(caps: &Caps, paging: &PagingCaps, class: ClassId) -> Result<(), DeviceError> {
-    caps.class(class).ok_or(INVALID("no such class"))?;
-    if paging.classes >> u32::from(class.0).min(31) & 1 == 1 {
-        Ok(())
-    } else {
-        Err(INVALID("the class can not be paged"))
-    }
-}
-
-fn aligned(paging: &PagingCaps, bytes: u64) -> Result<(), DeviceError> {
-    if bytes > 0 && bytes.is_multiple_of(paging.granularity) {
-        Ok(())
-    } else {
-        Err(INVALID("bytes are zero or no multiple of the granularity"))
     }
 }

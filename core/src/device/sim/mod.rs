@@ -219,6 +219,16 @@ impl SimDevice {
         self.lock().lanes.open(true)
     }
 
+    /// A segment as somebody else has it who opens what an exportable plain segment exports: the
+    /// same memory, there until both are given back.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] for one that is not exportable, [`DeviceError::InvalidCall`]
+    /// for no plain segment.
+    pub fn import(&self, space: super::SpaceId) -> Result<super::Plain, DeviceError> {
+        self.lock().memory.import(&self.inner.caps, space)
+    }
+
     /// Begins to record a stream: work submitted to it is not run. Waits carry the capture to
     /// other streams. While a capture is open, asking, waiting and giving back are refused.
     ///

@@ -7,8 +7,8 @@ use super::{Charge, SimDevice, State};
 use crate::device::calls::CallKind;
 use crate::device::mapping::Piece;
 use crate::device::{
-    ClassId, DeviceError, Feature, MapOp, MemoryId, Paging, PagingCaps, Points, Reserved, SpaceId,
-    SyncPoint, UnmapOp,
+    Caps, ClassId, DeviceError, Feature, MapOp, MemoryId, Paging, PagingCaps, Points, Reserved,
+    SpaceId, SyncPoint, UnmapOp,
 };
 
 impl SimDevice {
@@ -149,5 +149,26 @@ impl SimDevice {
             charge.ns += line.ns(bytes);
         }
         charge
+    }
+}
+
+pub(super) fn pageable(
+    caps: &Caps,
+    paging: &PagingCaps,
+    class: ClassId,
+) -> Result<(), DeviceError> {
+    caps.class(class).ok_or(DeviceError::InvalidCall("no such class"))?;
+    if paging.classes >> u32::from(class.0).min(31) & 1 == 1 {
+        Ok(())
+    } else {
+        Err(DeviceError::InvalidCall("the class can not be paged"))
+    }
+}
+
+pub(super) fn aligned(paging: &PagingCaps, bytes: u64) -> Result<(), DeviceError> {
+    if bytes > 0 && bytes.is_multiple_of(paging.granularity) {
+        Ok(())
+    } else {
+        Err(DeviceError::InvalidCall("bytes are zero or no multiple of the granularity"))
     }
 }
