@@ -252,7 +252,8 @@ mod tests {
         assert_eq!((count, picture.size, sight), (BLOCKS as usize, [300, 200], chart.sight()));
         // The first ones are there all the time, the last ones at the end only.
         let at = |x: usize, y: usize| picture[(x, y)];
-        let (color, none) = (classes.paint(&look, 0).0.0, Color32::TRANSPARENT);
+        let class = classes.class(&recording, 0, PoolKind::Unknown).unwrap();
+        let (color, none) = (classes.paint(&look, class).0.0, Color32::TRANSPARENT);
         assert_eq!(
             [at(150, 199), at(299, 100), at(290, 0), at(100, 20)],
             [color, color, none, none]

@@ -106,7 +106,7 @@ const fn least_height(view: View) -> Option<f32> {
     match view {
         View::Compaction => Some(350.0),
         View::HeapMap | View::AddressTime | View::Timeline | View::Streams | View::Flame => {
-            Some(170.0)
+            Some(150.0)
         }
         _ => None,
     }

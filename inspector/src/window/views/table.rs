@@ -456,7 +456,9 @@ mod tests {
     fn every_row_of_a_long_table_is_in_some_part_of_it() {
         use egui_kittest::kittest::Queryable as _;
         let draw = |ui: &mut Ui, state: &mut TableState| state.choose_part(ui, 1_200_000);
-        let mut harness = egui_kittest::Harness::new_ui_state(draw, TableState::default());
+        let harness = egui_kittest::Harness::builder();
+        let harness = harness.with_context_setup(crate::window::paint::apply);
+        let mut harness = harness.build_ui_state(draw, TableState::default());
         let mut parts = Vec::new();
         for _ in 0..3 {
             harness.run_steps(2);
