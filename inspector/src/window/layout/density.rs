@@ -12,7 +12,7 @@ use crate::window::paint::Look;
 /// So many blocks in sight are drawn one by one.
 pub const FEW: usize = 20_000;
 /// What a block that covers all of a pixel adds to it.
-const WHOLE: f64 = 4096.0;
+const WHOLE: f64 = (1 << 20) as f64;
 /// Where little of a pixel is covered, it is still this much of the colour.
 const PALEST: f32 = 0.35;
 
@@ -146,7 +146,7 @@ impl AddressTime<'_> {
         let below = (bottom.clamp(0.0, rows).ceil() as usize).clamp(row + 1, planes.rows);
         for row in row..below {
             let share = (bottom.min(row as f64 + 1.0) - top.max(row as f64)).clamp(0.0, 1.0);
-            planes.add(class, row, first..after, ((share * part * WHOLE) as i32).max(1));
+            planes.add(class, row, first..after, ((share * part * WHOLE).round() as i32).max(1));
         }
     }
 }
