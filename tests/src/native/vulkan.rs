@@ -17,8 +17,9 @@ use crate::gate::Semaphore;
 
 /// The program's streams.
 pub(crate) struct Program {
-    device: VulkanDevice,
+    // Before the device: their semaphores are gone before it is.
     streams: Arc<Mutex<HashMap<StreamId, Stream>>>,
+    device: VulkanDevice,
 }
 
 struct Stream {
@@ -44,7 +45,7 @@ fn lock(streams: &Mutex<HashMap<StreamId, Stream>>) -> MutexGuard<'_, HashMap<St
 
 impl Program {
     pub fn new(device: VulkanDevice) -> Self {
-        Self { device, streams: Arc::default() }
+        Self { streams: Arc::default(), device }
     }
 
     pub(super) const fn device(&self) -> &VulkanDevice {

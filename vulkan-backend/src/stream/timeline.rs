@@ -11,11 +11,12 @@ use crate::driver::Driver;
 
 /// A timeline semaphore, ours or a host program's.
 pub struct Timeline {
+    // Keeps whatever owns a host program's semaphore. Before the driver: it may destroy the
+    // semaphore, and the device goes with the driver's last owner.
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
     driver: Arc<Driver>,
     pub raw: vk::Semaphore,
     owned: bool,
-    // Keeps whatever owns a host program's semaphore.
-    _owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Timeline {
