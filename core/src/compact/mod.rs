@@ -32,6 +32,7 @@ mod window;
 
 pub use course::{Leg, course};
 pub use goal::{Goal, Limits, Mode, Verify};
+pub(crate) use paged::worth_making;
 pub use paged::{PageView, PagedMove, PagedView, free_pages};
 pub use plan::{Chain, Move, Plan, Slide, To, plan};
 pub use report::{Refused, Verdict, Verdicts, Why};

@@ -1,7 +1,7 @@
 //! Passes over paged spaces: blocks leave pages that they share with free bytes, so that whole
 //! pages are free, which can be mapped where they are wanted or be given back.
 
-use crate::compact::{Goal, Limits, Mode, PagedMove, free_pages};
+use crate::compact::{Goal, Limits, Mode, PagedMove, PagedView, free_pages, worth_making};
 use crate::error::Error;
 use crate::event::MoveKind;
 use crate::pages::{Anew, Means};
@@ -76,7 +76,7 @@ impl Inner {
         let view = self.look_at_pages(pass.pool);
         let mut moves = free_pages(&view, wanted);
         pass.report.plan_ns += self.device.now_ns().saturating_sub(start);
-        truncate(&mut moves, pass);
+        truncate(&mut moves, &view, pass);
         let batch = self.reserve_paged(pass.pool, &moves);
         if !batch.apart.is_empty() {
             pass.batch = Some(batch);
@@ -90,8 +90,8 @@ impl Inner {
     }
 }
 
-/// Leaves out what is beyond the limits of a pass.
-fn truncate(moves: &mut Vec<PagedMove>, pass: &Pass) {
+/// Leaves out what is beyond the limits of a pass, and what is not worth making without it.
+fn truncate(moves: &mut Vec<PagedMove>, view: &PagedView, pass: &Pass) {
     let left = pass.left();
     let mut bytes = 0_u64;
     let fits = |it: &&PagedMove| {
@@ -100,7 +100,9 @@ fn truncate(moves: &mut Vec<PagedMove>, pass: &Pass) {
     };
     let most = usize::try_from(left.moves).unwrap_or(usize::MAX);
     let count = moves.iter().take_while(fits).count().min(most);
-    moves.truncate(count);
+    if count < moves.len() {
+        moves.truncate(worth_making(view, moves, count));
+    }
 }
 
 impl Pass {

@@ -6,6 +6,7 @@ mod shift;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,6 +15,7 @@ use std::rc::Rc;
 
 use super::view::{Part, What};
 use spare::Spare;
+pub(crate) use worth::worth_making;
 
 /// A page is left alone where its blocks have more bytes than so many times its own.
 const DEAREST: u64 = 4;

@@ -35,6 +35,15 @@ fn free_after(view: &PagedView, moves: &[PagedMove]) -> u64 {
     view.pages.iter().filter(is_free).map(|page| page.bytes).sum()
 }
 
+/// The space after some moves.
+fn after(view: &PagedView, moves: &[PagedMove]) -> PagedView {
+    let taken = view.parts.iter().filter(|part| !part.is_free()).map(|part| {
+        let moved = moves.iter().find(|it| it.from == part.offset);
+        Part { offset: moved.map_or(part.offset, |it| it.to), ..*part }
+    });
+    PagedView::new(taken.collect(), view.pages.clone())
+}
+
 #[test]
 fn the_page_whose_blocks_are_smallest_is_emptied() {
     let view = view(3, &[(0, 60), (110, 10), (150, 10), (200, 70)]);
@@ -107,13 +116,9 @@ fn more_than_half_of_what_is_free_comes_together_however_long_the_blocks_are() {
         let free = 404 * PAGE - blocks;
         for _ in 0..8 {
             let moves = free_pages(&view, free);
-            let taken = view.parts.iter().filter(|part| !part.is_free()).map(|part| {
-                let moved = moves.iter().find(|it| it.from == part.offset);
-                Part { offset: moved.map_or(part.offset, |it| it.to), ..*part }
-            });
-            let after = PagedView::new(taken.collect(), view.pages.clone());
-            assert!(free_after(&after, &[]) >= free_after(&view, &[]), "blocks of {least}");
-            view = after;
+            let next = after(&view, &moves);
+            assert!(free_after(&next, &[]) >= free_after(&view, &[]), "blocks of {least}");
+            view = next;
         }
         let together = free_after(&view, &[]);
         assert!(2 * together > free, "blocks of {least}: {together} of {free}");
@@ -169,4 +174,95 @@ fn a_view_of_parts_and_pages_that_do_not_go_together_has_no_byte_twice() {
         free(270, 30),
     ];
     assert_eq!(view.parts, expected);
+}
+
+#[test]
+fn passes_of_a_few_moves_each_come_to_an_end_and_use_up_no_free_pages() {
+    for least in [30, 60, 130] {
+        for most in [1, 2, 5] {
+            let mut view = after(&worn(200, least, least), &[]);
+            // The last dozen is free: moves into free pages are found too.
+            let page = |n| PageView { at: n * PAGE, bytes: PAGE, may_leave: true };
+            view = after(&PagedView { pages: (0..212).map(page).collect(), ..view }, &[]);
+            let (mut free, mut passes) = (free_after(&view, &[]), 0);
+            loop {
+                let mut moves = free_pages(&view, u64::MAX);
+                moves.truncate(worth_making(&view, &moves, most));
+                if moves.is_empty() {
+                    break;
+                }
+                view = after(&view, &moves);
+                let now = free_after(&view, &[]);
+                assert!(now >= free, "blocks of {least}, {most} moves each: {free} to {now}");
+                (free, passes) = (now, passes + 1);
+                assert!(passes < 300, "blocks of {least}, {most} moves each");
+            }
+        }
+    }
+}
+
+/// A space of pages of mixed lengths, with gaps between some, and blocks of mixed alignments, some
+/// of which may not move.
+fn mixed(seed: u64) -> PagedView {
+    const UNIT: u64 = 64 << 10;
+    let mut next = numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let (mut pages, mut at) = (Vec::new(), next(8) * UNIT);
+    for _ in 0..2 + next(40) {
+        let bytes = UNIT << [0, 0, 1, 2, 3, 5, 8][next(7) as usize];
+        pages.push(PageView { at, bytes, may_leave: next(10) > 0 });
+        at += bytes + if next(5) == 0 { UNIT << next(6) } else { 0 };
+    }
+    let backed = |from: u64, to: u64| {
+        let under = pages.iter().map(|page| page.end().min(to).saturating_sub(page.at.max(from)));
+        under.sum::<u64>()
+    };
+    let most = 1 << (13 + next(10));
+    let wear = next(4) * most / 2 + 1;
+    let (mut taken, end) = (Vec::new(), at);
+    at = pages[0].at;
+    for owner in 0..400 {
+        let widest = if next(20) == 0 { 22 } else { 10 };
+        let (align, bytes) = (1 << next(widest), 1 + next(most));
+        let offset = at.next_multiple_of(align);
+        let what = match next(16) {
+            0 => What::Busy,
+            1 => What::Fixed { owner, why: super::super::Why::Held },
+            _ => What::Movable { owner, align },
+        };
+        if backed(offset, offset + bytes) == bytes {
+            taken.push(Part { offset, bytes, what });
+            at = offset + bytes + next(wear);
+        } else if at < end {
+            at += 1 + next(4 * UNIT);
+        }
+    }
+    PagedView::new(taken, pages)
+}
+
+#[test]
+fn places_are_backed_free_and_aligned_whatever_the_pages_are() {
+    let mut gains = 0;
+    for seed in 0..60 {
+        let view = mixed(seed);
+        let before = free_after(&view, &[]);
+        for wanted in [1, 3 << 20, u64::MAX] {
+            let moves = free_pages(&view, wanted);
+            assert_eq!(free_pages(&view, wanted), moves, "seed {seed}");
+            for it in &moves {
+                let (from, to) = (it.to, it.to + it.bytes);
+                let part = view.parts.iter().find(|part| part.offset == it.from).unwrap();
+                let What::Movable { owner, align } = part.what else { panic!("{seed}: {part:?}") };
+                assert_eq!((owner, part.bytes, it.to % align), (it.owner, it.bytes, 0), "{seed}");
+                // What is free in a view is backed.
+                let free = view.parts.iter().filter(|part| part.is_free());
+                let free = free.map(|it| it.end().min(to).saturating_sub(it.offset.max(from)));
+                assert_eq!(free.sum::<u64>(), it.bytes, "seed {seed}: {it:?}");
+            }
+            // Moves are made for nothing else.
+            let now = free_after(&view, &moves);
+            assert!(now > before || moves.is_empty(), "seed {seed}: {before} to {now}");
+            gains += u64::from(now > before);
+        }
+    }
+    assert!(gains > 60, "only {gains} plans gain anything");
 }
