@@ -116,7 +116,9 @@ impl Foreign for Program {
                 drop(unsafe { Arc::from_raw(share) });
             })
         })?;
-        Ok(Box::new(Open { gate, point: self.device.mark(stream)? }))
+        // Nobody else would let the function return.
+        let point = self.device.mark(stream).inspect_err(|_| gate.open())?;
+        Ok(Box::new(Open { gate, point }))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Exported memory, opened by a Vulkan program: a buffer of its own over the memory that a
 //! descriptor names.
 
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
 use ash::vk;
 use terrane::core::device::{Device, DeviceError, MemoryKind, Place, SpaceId, StreamId, SyncPoint};
 use terrane::vulkan::VulkanDevice;
@@ -38,13 +40,17 @@ impl Imports for Program {
         let ash = device.ash();
         // SAFETY: `info` and its chain live through the call.
         bound.buffer = told("vkCreateBuffer", unsafe { ash.create_buffer(&info, None) })?;
-        // The driver owns the descriptor from here on.
+        // The driver's own once it is imported.
         let fd = device.export_fd(space)?;
         let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(OPAQUE).fd(fd);
         let info = vk::MemoryAllocateInfo::default().allocation_size(bytes);
         let info = info.memory_type_index(native).push_next(&mut import);
         // SAFETY: `info` and its chain live through the call; size and type are those exported.
-        bound.memory = told("vkAllocateMemory", unsafe { ash.allocate_memory(&info, None) })?;
+        let answer = unsafe { ash.allocate_memory(&info, None) };
+        bound.memory = told("vkAllocateMemory", answer).inspect_err(|_| {
+            // SAFETY: the descriptor is the caller's where it was not imported.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        })?;
         // SAFETY: the memory is as long as the buffer, which is bound to nothing yet.
         let answer = unsafe { ash.bind_buffer_memory(bound.buffer, bound.memory, 0) };
         told("vkBindBufferMemory", answer)?;
