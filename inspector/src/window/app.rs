@@ -81,6 +81,8 @@ pub struct Inspector {
     pub(super) surface: Surface,
     pub(super) active: View,
     pub(super) table: Vec<Entry>,
+    /// What charts are to do in the next frame: it was asked for after they were drawn in this one.
+    for_charts: Vec<Command>,
     pub(super) palette: Palette,
     pub(super) help: bool,
     /// The path that is being typed.
@@ -111,6 +113,7 @@ impl Inspector {
             surface: Surface::new(format),
             active: View::HeapMap,
             table: table(),
+            for_charts: Vec::new(),
             palette: Palette::default(),
             help: false,
             typed_path: None,
@@ -198,17 +201,41 @@ impl Inspector {
         let typing = self.typed_path.is_some() || self.attaching.is_some();
         let mut commands =
             if typing || self.palette.is_open() { Vec::new() } else { pressed(&ctx, &self.table) };
-        if let Some(view) = self.only {
+        self.take_up(&mut commands);
+        let seen = if let Some(view) = self.only {
+            let seen = commands.len();
             self.one_view(ui, view, &mut commands);
+            seen
         } else {
             self.bars(ui, &mut commands);
+            let seen = commands.len();
             self.middle(ui, &mut commands);
             self.overlays(&ctx, &mut commands);
-        }
+            seen
+        };
+        self.put_off(&ctx, commands.get(seen..).unwrap_or_default());
         for command in commands {
             self.act(&ctx, command);
         }
         self.settle(&ctx);
+    }
+
+    /// Adds what charts were to do once they are drawn again; what is selected is zoomed to once
+    /// the moment is there that it lies in.
+    fn take_up(&mut self, commands: &mut Vec<Command>) {
+        let is_late = self.documents.get(self.current).is_some_and(Document::is_late);
+        if !(is_late && self.for_charts.contains(&Command::ZoomToSelection)) {
+            commands.append(&mut self.for_charts);
+        }
+    }
+
+    /// Keeps what views and the palette ask of charts, which are drawn by then, for the next frame.
+    fn put_off(&mut self, ctx: &Context, late: &[Command]) {
+        let before = self.for_charts.len();
+        self.for_charts.extend(late.iter().filter(|command| command.is_for_charts()));
+        if self.for_charts.len() > before {
+            ctx.request_repaint();
+        }
     }
 
     fn middle(&mut self, ui: &mut Ui, commands: &mut Vec<Command>) {

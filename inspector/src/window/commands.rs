@@ -65,6 +65,23 @@ pub enum Command {
     Show(View),
 }
 
+impl Command {
+    /// Whether charts do it, while they are drawn.
+    pub const fn is_for_charts(self) -> bool {
+        matches!(
+            self,
+            Self::Fit
+                | Self::ZoomIn
+                | Self::ZoomOut
+                | Self::ZoomToSelection
+                | Self::PanLeft
+                | Self::PanRight
+                | Self::PanUp
+                | Self::PanDown
+        )
+    }
+}
+
 /// The menu that a command is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Menu {

@@ -2,6 +2,7 @@
 //! and that every view is a picture in both themes.
 
 mod attached;
+mod chain;
 mod devices;
 mod early;
 mod habits;

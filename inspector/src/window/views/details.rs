@@ -11,6 +11,7 @@ use crate::window::document::Selected;
 use crate::window::job::Later;
 use crate::window::layout::TimeScale;
 use crate::window::model::{Addresses, Moment, NEVER, PartState, Recording, short_site};
+use crate::window::view::View;
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     ScrollArea::vertical().auto_shrink(false).show(ui, |ui| match stage.document.sight.selected {
@@ -111,7 +112,7 @@ fn show_block(ui: &mut Ui, stage: &mut Stage<'_>, number: u32) {
     facts(ui, "block", &rows);
     ui.horizontal_wrapped(|ui| {
         if ui.button("Zoom to").clicked() {
-            stage.commands.push(Command::ZoomToSelection);
+            stage.commands.extend(ZOOM);
         }
         if ui.button("To its allocation").clicked() {
             stage.document.go(block.born);
@@ -175,9 +176,12 @@ fn range(ui: &mut Ui, stage: &mut Stage<'_>, address: u64, bytes: u64) {
     ];
     facts(ui, "range", &rows);
     if ui.button("Zoom to").clicked() {
-        stage.commands.push(Command::ZoomToSelection);
+        stage.commands.extend(ZOOM);
     }
 }
+
+/// Shows what is selected in the heap map.
+const ZOOM: [Command; 2] = [Command::Show(View::HeapMap), Command::ZoomToSelection];
 
 /// What was added up for the site or stream that is selected, and for what.
 #[derive(Default)]
@@ -278,7 +282,7 @@ fn show_failure(ui: &mut Ui, stage: &mut Stage<'_>, number: u32) {
     ];
     facts(ui, "failure", &rows);
     if ui.button("Explain").clicked() {
-        stage.commands.push(Command::Show(crate::window::view::View::Explain));
+        stage.commands.push(Command::Show(View::Explain));
     }
     stack(ui, stage, &recording, failure.stack);
 }

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use egui::{RichText, ScrollArea, Ui};
 use terrane_trace::diagnose::{Explanation, Limit, Remedy, Served, Sidecar, Sites};
 
+use super::chain::{Link, Place, Places, go, links};
 use super::{Stage, empty, waiting};
 use crate::commands::explain::quoted;
 use crate::commands::failure::Failure;
 use crate::units;
-use crate::window::document::Selected;
 use crate::window::job::Job;
 use crate::window::model::{Recording, short_site};
 use crate::window::view::View;
 
+/// An explanation, and where its numbers are in the map.
+type Found = Arc<(Failure, Places)>;
+
 /// The explanation, once it is there.
 #[derive(Default)]
 pub struct ExplainPanel {
-    job: Job<Result<Option<Arc<Failure>>, String>>,
+    job: Job<Result<Option<Found>, String>>,
 }
 
 impl ExplainPanel {
@@ -32,7 +35,7 @@ impl ExplainPanel {
     pub fn limit(&mut self) -> Option<Option<Limit>> {
         let found = self.job.poll()?.as_ref().ok().and_then(|found| found.as_deref());
         Some(match found {
-            Some(Failure::Pytorch(found)) => Some(found.explanation.limit),
+            Some((Failure::Pytorch(found), _)) => Some(found.explanation.limit),
             _ => None,
         })
     }
@@ -73,16 +76,19 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
 }
 
 /// The same as the command `explain` finds.
-fn work_out(recording: &Recording) -> Result<Option<Failure>, String> {
+fn work_out(recording: &Recording) -> Result<Option<(Failure, Places)>, String> {
     let Some(facts) = &recording.facts else { return Ok(None) };
     let Some(history) = facts.history() else { return Ok(None) };
     let sidecar = Sidecar::beside(&recording.path)?;
     let known = sidecar.as_ref().map(Sidecar::known).unwrap_or_default();
     let found = Failure::of(facts.read(), history, known)?;
-    Ok(found.map(|found| found.with_remedies(history)))
+    Ok(found.map(|found| {
+        let places = Places::of(recording, &found);
+        (found.with_remedies(history), places)
+    }))
 }
 
-fn page(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
+fn page(ui: &mut Ui, stage: &mut Stage<'_>, (found, places): &(Failure, Places)) {
     let verdict = found.verdict();
     let (class, why) = verdict.split_once(": ").unwrap_or(("", &verdict));
     ui.label(RichText::new(class).heading().color(stage.look.alarm));
@@ -93,17 +99,18 @@ fn page(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
     if let Failure::Pytorch(found) = found {
         circumstances(ui, &found.explanation);
     }
-    places(ui, stage, found);
+    buttons(ui, stage, places);
     ui.add_space(6.0);
     ui.label(RichText::new("The numbers").strong());
-    if let Failure::Pytorch(found) = found {
-        chain(ui, &found.explanation);
-    }
-    for (what, bytes, meaning) in found.numbers() {
-        figure(ui, what, bytes, &meaning);
+    let mut chosen = None;
+    for link in links(found, places) {
+        chosen = figure(ui, &link).or(chosen);
     }
     if let Some(cut) = found.to_cut() {
-        holders(ui, cut);
+        chosen = holders(ui, stage, cut).or(chosen);
+    }
+    if let Some(place) = chosen {
+        go(stage, place);
     }
     ui.add_space(8.0);
     ui.label(RichText::new("What would have helped").strong());
@@ -130,21 +137,16 @@ fn circumstances(ui: &mut Ui, found: &Explanation) {
 }
 
 /// Ways from the verdict to its places in the map.
-fn places(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
-    let last = stage.document.recording.failures.len().saturating_sub(1) as u32;
+fn buttons(ui: &mut Ui, stage: &mut Stage<'_>, places: &Places) {
     ui.horizontal_wrapped(|ui| {
         if ui.button("Show the moment").clicked() {
+            let last = stage.document.recording.failures.len().saturating_sub(1) as u32;
             stage.document.go_to_failure(last);
         }
-        let Failure::Pytorch(found) = found else { return };
-        let chain = &found.explanation.chain;
-        let Some(window) = chain.window else { return };
+        let Some(window) = places.window else { return };
         let tip = "the stretch that would hold the request if its live blocks were elsewhere";
         if ui.button("Show the cheapest stretch").on_hover_text(tip).clicked() {
-            stage.document.go_to_failure(last);
-            let range = Selected::Range(window.address, chain.rounded);
-            stage.document.sight.selected = Some(range);
-            stage.commands.push(crate::window::commands::Command::ZoomToSelection);
+            go(stage, window);
         }
     });
 }
@@ -152,40 +154,25 @@ fn places(ui: &mut Ui, stage: &mut Stage<'_>, found: &Failure) {
 /// Sites that are shown of those that held the memory.
 const HOLDERS: usize = 8;
 
-fn holders(ui: &mut Ui, cut: &Sites) {
+fn holders(ui: &mut Ui, stage: &Stage<'_>, cut: &Sites) -> Option<Place> {
     ui.add_space(8.0);
     ui.label(RichText::new("Who held the memory").strong());
+    let known = &stage.document.recording.places.sites;
+    let mut chosen = None;
     for row in cut.rows.iter().take(HOLDERS) {
-        let blocks = crate::text::counted(row.blocks, "block", "blocks");
-        figure(ui, &blocks, row.bytes, &row.site);
+        let what = crate::text::counted(row.blocks, "block", "blocks");
+        let at = known.iter().position(|site| *site == row.site);
+        let place = at.map(|site| Place::Site(site as u32));
+        let link = Link { what, bytes: row.bytes, meaning: row.site.clone(), place };
+        chosen = figure(ui, &link).or(chosen);
     }
+    chosen
 }
 
-fn chain(ui: &mut Ui, found: &Explanation) {
-    let chain = &found.chain;
-    let mut row = |what: &str, bytes: u64, meaning: &str| figure(ui, what, bytes, meaning);
-    row("asked for", chain.asked, "by the program");
-    row("segment", chain.segment_bytes, "that would have been made for it");
-    row("allocated", chain.allocated, "in live blocks, after rounding");
-    row("reserved", chain.reserved, "after the cache was given back");
-    row("free", chain.free, "reserved and in no block");
-    row("largest hole", chain.best_hole, "of this stream and pool");
-    row("with pending", chain.best_hole_with_pending, "the same, once other streams are done");
-    row("other streams'", chain.best_hole_other_stream, "largest hole that belongs to them");
-    row("stealable", chain.stealable, "in whole free pages of 2 MiB: paging could gather them");
-    if let Some(window) = chain.window {
-        row("to move", window.live_bytes, "live bytes in the cheapest stretch: compaction");
-    }
-    row("given back", chain.released, "to the driver before it failed");
-    row("driver's free", chain.device_free, "at that moment");
-    row("limit at least", found.limit.at_least, "as much was reserved at some moment");
-    if let Some(most) = found.limit.at_most {
-        row("limit at most", most, "with one byte more it would have been served");
-    }
-}
-
-/// What, how much, and what it means, in columns.
-fn figure(ui: &mut Ui, what: &str, bytes: u64, meaning: &str) {
+/// What, how much, and what it means, in columns. Gives its place in the map if that is asked for.
+fn figure(ui: &mut Ui, link: &Link) -> Option<Place> {
+    let Link { what, bytes, meaning, place } = link;
+    let mut chosen = None;
     ui.horizontal(|ui| {
         let line = ui.spacing().interact_size.y;
         let column = |ui: &mut Ui, width: f32, layout, contents: &mut dyn FnMut(&mut Ui)| {
@@ -196,13 +183,23 @@ fn figure(ui: &mut Ui, what: &str, bytes: u64, meaning: &str) {
         };
         let left = egui::Layout::left_to_right(egui::Align::Center);
         let right = egui::Layout::right_to_left(egui::Align::Center);
-        column(ui, 96.0, left, &mut |ui| _ = ui.label(what));
+        column(ui, 96.0, left, &mut |ui| match place {
+            Some(place) => {
+                let color = ui.visuals().hyperlink_color;
+                let shown = ui.link(RichText::new(what).color(color));
+                if shown.on_hover_text(place.tip()).clicked() {
+                    chosen = Some(*place);
+                }
+            }
+            None => _ = ui.label(what),
+        });
         column(ui, 74.0, right, &mut |ui| {
-            let exact = format!("{} bytes", units::count(bytes));
-            ui.label(units::bytes(bytes)).on_hover_text(exact);
+            let exact = format!("{} bytes", units::count(*bytes));
+            ui.label(units::bytes(*bytes)).on_hover_text(exact);
         });
         ui.add(egui::Label::new(RichText::new(meaning).weak()).truncate()).on_hover_text(meaning);
     });
+    chosen
 }
 
 fn remedies(ui: &mut Ui, found: &Explanation, recording: &Recording) {

@@ -4,6 +4,7 @@ mod address_time;
 mod asking;
 mod budget;
 mod canvas;
+mod chain;
 mod charts;
 mod compaction;
 mod details;
