@@ -6,8 +6,9 @@ use egui::{Align2, FontId, Rect, Stroke, StrokeKind, TextureHandle, TextureOptio
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
-use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
-use super::{Stage, empty, header, legend, waiting};
+use super::legend::{Sign, legend};
+use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis, time_signs};
+use super::{Stage, empty, header, waiting};
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::job::{Job, Later};
@@ -16,7 +17,7 @@ use crate::window::layout::{
     TimeScale,
 };
 use crate::window::model::{Moment, Recording};
-use crate::window::paint::{Cells, Pattern};
+use crate::window::paint::Cells;
 use crate::window::view::View;
 
 /// What was worked out for the last frame, and for what.
@@ -105,11 +106,12 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     });
     let mut keys = colored.classes.legend(&stage.look, &Moment::default());
     keys.retain(|key| key.2 != "free");
+    let mut signs = Vec::new();
     if !recording.moves.is_empty() {
-        let ink = (stage.look.select, stage.look.select);
-        keys.push((ink, Pattern::Solid, "moved, to the dot".to_owned()));
+        signs.push((Sign::Way, stage.look.select, "moved, to the dot".to_owned()));
     }
-    legend(ui, stage, &keys);
+    signs.extend(time_signs(stage));
+    legend(ui, stage, &keys, &signs);
     let moves = match recording.moves.len() as u64 {
         0 => String::new(),
         moves => format!(", {}", crate::text::counted(moves, "move", "moves")),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use egui::{Align2, FontId, Rect, RichText, Role, ScrollArea, Sense, Ui, WidgetInfo, pos2, vec2};
 
-use super::{Stage, legend};
+use super::Stage;
+use super::legend::legend;
 use crate::units;
 use crate::window::model::LimitRow;
 use crate::window::paint::{Cell, Cells, Pattern};
@@ -63,7 +64,7 @@ fn moment(ui: &mut Ui, stage: &mut Stage<'_>) {
         .zip(words)
         .map(|((_, _, colors, pattern), words)| (*colors, *pattern, words))
         .collect();
-    legend(ui, stage, &keys);
+    legend(ui, stage, &keys, &[]);
 }
 
 fn limit(ui: &mut Ui, stage: &mut Stage<'_>) {

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use egui::{Color32, Stroke, StrokeKind, Ui};
+use egui::{Stroke, StrokeKind, Ui};
 use terrane_core::event::MoveKind;
 use terrane_trace::live::Compact;
 
 use super::canvas::Canvas;
 use super::heap_map::coloring;
+use super::legend::{Sign, SignKey, legend};
 use super::moved::{Moved, mark_text};
-use super::{Stage, bytes, empty, header, legend, waiting};
+use super::{Stage, bytes, empty, header, waiting};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::job::Later;
@@ -386,10 +387,9 @@ fn painted(ui: &Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) -> Option<Arc<Ready
 }
 
 /// A key for each means by which blocks of the pass move.
-fn marks(look: &Look, pass: &Pass) -> Vec<((Color32, Color32), Pattern, String)> {
-    let colors = (look.select, look.select);
+fn marks(look: &Look, pass: &Pass) -> Vec<SignKey> {
     let kinds = pass.kinds.iter();
-    kinds.map(|kind| (colors, Pattern::Solid, mark_text(*kind))).collect()
+    kinds.map(|kind| (Sign::Move(*kind), look.select, mark_text(*kind))).collect()
 }
 
 fn map(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) {
@@ -402,9 +402,9 @@ fn map(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Arc<Pass>) {
     let mut keys = painted.classes.legend(&look, &pass.before);
     keys.push(((look.paper, look.select), Pattern::Hatch, "was here".to_owned()));
     let going = "outlined: still to move, to the mark".to_owned();
-    keys.push(((look.select, look.select), Pattern::Solid, going));
-    keys.extend(marks(&look, pass));
-    legend(ui, stage, &keys);
+    let mut signs = vec![(Sign::Frame, look.select, going)];
+    signs.extend(marks(&look, pass));
+    legend(ui, stage, &keys, &signs);
     let name = format!("Compaction: {} moves", pass.moves.len());
     let canvas = Canvas::new(ui, stage, View::Compaction, &name);
     let scale = ui.pixels_per_point();

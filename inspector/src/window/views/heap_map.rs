@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use egui::{Align2, Color32, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
+use egui::{Align2, FontId, Rect, Stroke, StrokeKind, Ui, pos2};
 
 use super::canvas::Canvas;
-use super::{Stage, bytes, empty, header, legend};
+use super::legend::{Sign, SignKey, legend};
+use super::{Stage, bytes, empty, header};
 use crate::units;
 use crate::window::commands::Command;
 use crate::window::document::Selected;
 use crate::window::layout::{Camera, Coloring, Grid, HeapScene, Painted, Ticks, heap_scene, ticks};
 use crate::window::model::{BlockRow, Hold, Moment, NEVER, Part, PartState, Recording, short_site};
-use crate::window::paint::{Cells, Look, Pattern};
+use crate::window::paint::{Cells, Look};
 use crate::window::view::View;
 
 /// What was worked out for the last frame, and for what.
@@ -27,11 +28,10 @@ const AXIS: f32 = 78.0;
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     figures(ui, stage);
     let painted = &stage.document.painted;
-    let mut keys = painted.classes.legend(&stage.look, &painted.moment);
-    let alarm = (stage.look.alarm, stage.look.alarm);
-    keys.push((alarm, Pattern::Solid, "a segment begins".to_owned()));
-    keys.extend(tick_keys(stage));
-    legend(ui, stage, &keys);
+    let areas = painted.classes.legend(&stage.look, &painted.moment);
+    let mut signs = vec![(Sign::Edge, stage.look.alarm, "a segment begins".to_owned())];
+    signs.extend(tick_keys(stage));
+    legend(ui, stage, &areas, &signs);
     ui.add_space(4.0);
     if stage.document.moment.reserved == 0 {
         let text = "No segment exists at this moment. Step on with the arrow keys, or press 1 \
@@ -43,20 +43,23 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
 }
 
 /// What the ticks within segments mean, or how they come in sight.
-fn tick_keys(stage: &Stage<'_>) -> Vec<((Color32, Color32), Pattern, String)> {
+fn tick_keys(stage: &Stage<'_>) -> Vec<SignKey> {
     let drawn = stage.document.panels.heap.drawn.as_ref();
     let ticks = drawn.map(|(_, _, scene, _)| scene.ticks).unwrap_or_default();
-    let colors = (stage.look.ink, stage.look.ink);
     let mut texts = Vec::new();
     match ticks {
         _ if stage.document.moment.pages.is_empty() => {}
-        Ticks { pages: false, objects: false } => texts.push("pages: zoom in to see them"),
+        Ticks { pages: false, objects: false } => {
+            texts.push((Sign::ShortTick, "pages: zoom in to see them"));
+        }
         Ticks { pages, objects } => {
-            texts.extend(objects.then_some("long tick: a memory object begins"));
-            texts.extend(pages.then_some("short tick: a page begins"));
+            let (long, short) = (Sign::LongTick, Sign::ShortTick);
+            texts.extend(objects.then_some((long, "long tick: a memory object begins")));
+            texts.extend(pages.then_some((short, "short tick: a page begins")));
         }
     }
-    texts.into_iter().map(|text| (colors, Pattern::Solid, text.to_owned())).collect()
+    let ink = stage.look.ink;
+    texts.into_iter().map(|(sign, text)| (sign, ink, text.to_owned())).collect()
 }
 
 /// The figures of the moment, and what colour stands for.
@@ -193,16 +196,19 @@ fn words(painter: &egui::Painter, recording: &Recording, scene: &HeapScene, look
         let at =
             pos2(label.rect.left().max(painter.clip_rect().left()) + 4.0, label.rect.center().y);
         let font = FontId::proportional(11.5);
-        if label.is_striped {
-            // Letters over stripes cannot be read.
-            let words = inside.layout_no_wrap(text, font, look.ink);
-            let corner = at - egui::vec2(0.0, words.size().y / 2.0);
+        let has_ticks = scene.ticks.pages || scene.ticks.objects;
+        let (back, ink) = match label.is_striped {
+            true => (look.paper, look.ink),
+            false => (label.back, Look::on(label.back)),
+        };
+        let words = inside.layout_no_wrap(text, font, ink);
+        let corner = at - egui::vec2(0.0, words.size().y / 2.0);
+        if label.is_striped || has_ticks {
+            // Letters over stripes or ticks cannot be read.
             let plate = Rect::from_min_size(corner, words.size()).expand2(egui::vec2(3.0, -1.0));
-            inside.rect_filled(plate, 2.0, look.paper);
-            inside.galley(corner, words, look.ink);
-        } else {
-            inside.text(at, Align2::LEFT_CENTER, text, font, Look::on(label.back));
+            inside.rect_filled(plate, 2.0, back);
         }
+        inside.galley(corner, words, ink);
     }
 }
 

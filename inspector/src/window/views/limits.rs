@@ -4,6 +4,7 @@
 use egui::{Align2, Painter, Pos2, Rect, RichText, Shape, Stroke, Ui, pos2, vec2};
 
 use super::Stage;
+use super::legend::{Key, Sign, SignKey};
 use super::timeline::{BELOW, LEFT, bytes_axis, time_axis};
 use crate::units;
 use crate::window::layout::TimeScale;
@@ -79,23 +80,23 @@ pub fn over_bytes(
 }
 
 /// What the curves are, for a legend.
-pub fn keys(stage: &mut Stage<'_>) -> Vec<((egui::Color32, egui::Color32), Pattern, String)> {
+pub fn keys(stage: &mut Stage<'_>) -> (Vec<Key>, Vec<SignKey>) {
     let look = stage.look;
     let inferred = inferred(stage);
     let limits = &stage.document.recording.limits;
-    let mut keys = Vec::new();
+    let (mut areas, mut signs) = (Vec::new(), Vec::new());
     if let Some(limit) = limits.iter().map(|row| row.limit).filter(|l| *l > 0).max() {
         let text = format!("limit, at most {}", units::bytes(limit));
-        keys.push(((look.alarm, look.alarm), Pattern::Solid, text));
+        signs.push((Sign::DashDot, look.alarm, text));
     } else if let Some(limit) = inferred {
         let text = format!("limit, at least {} (inferred)", units::bytes(limit));
-        keys.push(((look.alarm, look.alarm), Pattern::Solid, text));
+        signs.push((Sign::DashDot, look.alarm, text));
     }
     if limits.iter().any(|row| row.device_total > 0) {
         let text = "untracked: others and the driver".to_owned();
-        keys.push(((look.paper, look.faint), Pattern::Dots, text));
+        areas.push(((look.paper, look.faint), Pattern::Dots, text));
     }
-    keys
+    (areas, signs)
 }
 
 /// Height of the chart of headroom.

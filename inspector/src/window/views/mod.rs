@@ -14,6 +14,7 @@ mod flame;
 mod groups;
 mod heap_map;
 mod leaks;
+mod legend;
 mod limits;
 mod links;
 mod moved;
@@ -66,7 +67,8 @@ pub struct Panels {
     pub tables: rows::Tables,
     details: details::DetailsPanel,
     flame: flame::FlamePanel,
-    diff: diff::DiffPanel,
+    /// What is compared.
+    pub diff: diff::DiffPanel,
     leaks: leaks::LeaksPanel,
     explain: explain::ExplainPanel,
     whatif: whatif::WhatifPanel,
@@ -195,47 +197,4 @@ fn waiting(ui: &mut Ui, text: &str) {
         ui.label(RichText::new(text).weak());
     });
     ui.request_repaint_after(std::time::Duration::from_millis(100));
-}
-
-/// Size of a colour in a legend.
-const SWATCH: egui::Vec2 = egui::vec2(15.0, 11.0);
-
-/// A colour and what it means; the pattern is drawn too.
-fn legend(
-    ui: &mut Ui,
-    stage: &mut Stage<'_>,
-    keys: &[((egui::Color32, egui::Color32), super::paint::Pattern, String)],
-) {
-    use super::paint::{Cell, Cells};
-    let font = egui::FontId::proportional(11.5);
-    let ink = stage.look.ink;
-    let mut swatches = Vec::new();
-    ui.horizontal_wrapped(|ui| {
-        ui.spacing_mut().item_spacing = egui::vec2(10.0, 3.0);
-        for (colors, pattern, text) in keys {
-            // One piece each, so that a line breaks between keys.
-            let words = ui.painter().layout_no_wrap(text.clone(), font.clone(), ink);
-            let size = egui::vec2(SWATCH.x + 5.0 + words.size().x, words.size().y.max(SWATCH.y));
-            let (rect, response) = ui.allocate_exact_size(size, egui::Sense::hover());
-            response.widget_info(|| {
-                egui::WidgetInfo::labeled(egui::Role::Label, true, format!("colour key: {text}"))
-            });
-            let middle = rect.left_center() + egui::vec2(SWATCH.x / 2.0, 0.0);
-            swatches.push(Cell::new(
-                egui::Rect::from_center_size(middle, SWATCH),
-                *colors,
-                *pattern,
-            ));
-            let at =
-                egui::pos2(rect.left() + SWATCH.x + 5.0, rect.center().y - words.size().y / 2.0);
-            ui.painter().galley(at, words, ink);
-        }
-    });
-    stage.surface.draw(ui.painter(), 1, &Cells::new(swatches.clone()));
-    for cell in swatches {
-        let [left, top, right, bottom] = cell.rect;
-        let rect = egui::Rect::from_min_max([left, top].into(), [right, bottom].into());
-        let edge = egui::Stroke::new(0.8, stage.look.faint);
-        ui.painter().rect_stroke(rect, 1.0, edge, egui::StrokeKind::Inside);
-    }
 }

@@ -157,7 +157,7 @@ pub fn mark_text(kind: MoveKind) -> String {
 }
 
 /// A mark for each means, told apart by form.
-fn mark(kind: MoveKind, at: Pos2, ink: egui::Color32) -> Shape {
+pub fn mark(kind: MoveKind, at: Pos2, ink: egui::Color32) -> Shape {
     let stroke = Stroke::new(1.5, ink);
     match kind {
         MoveKind::Copy => Shape::circle_filled(at, 3.0, ink),

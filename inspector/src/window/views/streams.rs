@@ -5,9 +5,10 @@ use std::sync::Arc;
 use egui::{Align2, FontId, Painter, Rect, Stroke, Ui, pos2};
 
 use super::canvas::Canvas;
+use super::legend::{Sign, legend};
 use super::links::{self, Awaited, Lanes, STRIP};
-use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis};
-use super::{Stage, empty, header, legend, rows, waiting};
+use super::timeline::{BELOW, LEFT, axis_choice, move_span, now, time_axis, time_signs};
+use super::{Stage, empty, header, rows, waiting};
 use crate::units;
 use crate::window::document::Selected;
 use crate::window::job::{Job, Later};
@@ -111,14 +112,17 @@ fn keys(ui: &mut Ui, stage: &mut Stage<'_>, recording: &Recording) {
     if !recording.work.is_empty() {
         keys.push(solid(look.requested, "work, from its submission until it was known done"));
     }
+    let mut signs = Vec::new();
     if !recording.waits.is_empty() {
-        keys.push(solid(look.select, "arrow: waits for the stream that it comes from"));
+        let text = "arrow: waits for the stream that it comes from";
+        signs.push((Sign::Arrow, look.select, text.to_owned()));
     }
+    signs.extend(time_signs(stage));
     if !recording.pending.is_empty() {
         let text = "dots: from blocks pending now to the work they wait for";
         keys.push(((look.paper, look.pending.1), Pattern::Dots, text.to_owned()));
     }
-    legend(ui, stage, &keys);
+    legend(ui, stage, &keys, &signs);
 }
 
 /// What is drawn, for those who do not see it.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use egui::{Align2, Color32, FontId, Painter, Rangef, Rect, Shape, Stroke, Ui, pos2, vec2};
 
 use super::canvas::Canvas;
-use super::{Stage, bytes, empty, header, legend, limits};
+use super::legend::{Sign, SignKey, legend};
+use super::{Stage, bytes, empty, header, limits};
 use crate::units;
 use crate::window::layout::{Axis, Span, TimeScale};
 use crate::window::model::{Column, EventOp, Recording, short_site};
@@ -95,23 +96,40 @@ pub fn axis_choice(ui: &mut Ui, stage: &mut Stage<'_>) {
 fn keys(ui: &mut Ui, stage: &mut Stage<'_>) {
     let look = stage.look;
     let solid = |color: Color32, text: &str| ((color, color), Pattern::Solid, text.to_owned());
-    let mut keys = vec![solid(look.reserved, "reserved"), solid(look.active, "active")];
+    let mut areas = Vec::new();
     if stage.document.panels.time.by_site {
         if let Some((_, stacked)) = &stage.document.panels.time.stacked {
             let names = stacked.names.iter().zip(look.kinds);
-            keys.extend(names.map(|(name, color)| solid(color, short_site(name))));
+            areas.extend(names.map(|(name, color)| solid(color, short_site(name))));
         }
     } else {
-        keys.push(solid(look.requested, "requested"));
+        areas.push(solid(look.requested, "requested"));
     }
-    keys.extend(limits::keys(stage));
-    if !stage.document.recording.failures.is_empty() {
-        keys.push(solid(look.alarm, "failed requests"));
+    let mut signs = vec![
+        (Sign::Dashed, look.active, "active".to_owned()),
+        (Sign::Line, look.reserved, "reserved".to_owned()),
+    ];
+    let (others, limit) = limits::keys(stage);
+    areas.extend(others);
+    signs.extend(limit);
+    signs.extend(time_signs(stage));
+    legend(ui, stage, &areas, &signs);
+}
+
+/// What is drawn over every chart of time by [`now`].
+pub fn time_signs(stage: &Stage<'_>) -> Vec<SignKey> {
+    let (look, document) = (stage.look, &*stage.document);
+    let mut signs = vec![(Sign::Moment, look.now, "the moment shown".to_owned())];
+    if !document.marks.is_empty() {
+        signs.push((Sign::Marked, look.select, "marked".to_owned()));
     }
-    if !stage.document.recording.gaps.is_empty() {
-        keys.push(solid(look.alarm, "×: events were lost"));
+    if !document.recording.failures.is_empty() {
+        signs.push((Sign::Tip, look.alarm, "failed requests".to_owned()));
     }
-    legend(ui, stage, &keys);
+    if !document.recording.gaps.is_empty() {
+        signs.push((Sign::Cross, look.alarm, "×: events were lost".to_owned()));
+    }
+    signs
 }
 
 /// Pans and zooms the axis of time that all charts share.

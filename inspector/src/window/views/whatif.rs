@@ -7,13 +7,13 @@ use terrane_trace::model::{ModelSpec, Outcome, replay_each};
 
 use super::canvas::Canvas;
 use super::leaks::as_trace;
-use super::timeline::{BELOW, LEFT, bytes_axis, move_span, now, time_axis};
-use super::{Stage, empty, header, legend, waiting};
+use super::legend::{Sign, legend};
+use super::timeline::{BELOW, LEFT, bytes_axis, move_span, now, time_axis, time_signs};
+use super::{Stage, empty, header, waiting};
 use crate::units;
 use crate::window::job::Job;
 use crate::window::layout::TimeScale;
 use crate::window::model::Recording;
-use crate::window::paint::Pattern;
 use crate::window::view::View;
 
 /// Points kept of each replay.
@@ -180,13 +180,13 @@ fn figures(ui: &mut Ui, stage: &Stage<'_>, both: &[Replayed; 2]) {
 
 fn chart(ui: &mut Ui, stage: &mut Stage<'_>, both: &[Replayed; 2]) {
     let look = stage.look;
-    let solid = |color, text: &str| ((color, color), Pattern::Solid, text.to_owned());
-    let keys = [
-        solid(look.kinds[0], "A reserved"),
-        solid(look.kinds[1], "B reserved (dashed)"),
-        solid(look.reserved, "reserved as shown"),
+    let mut signs = vec![
+        (Sign::Line, look.kinds[0], "A reserved".to_owned()),
+        (Sign::Dashed, look.kinds[1], "B reserved (dashed)".to_owned()),
+        (Sign::Line, look.reserved, "reserved as shown".to_owned()),
     ];
-    legend(ui, stage, &keys);
+    signs.extend(time_signs(stage));
+    legend(ui, stage, &[], &signs);
     let recording = Arc::clone(&stage.document.recording);
     let name = format!(
         "Reserved bytes of two allocators: A at most {}, B at most {}",
