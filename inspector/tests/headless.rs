@@ -72,6 +72,32 @@ fn a_moment_or_a_size_that_is_none_is_told_with_what_to_say_instead() {
     assert!(!output.status.success() && said.contains("draw a picture instead"), "{said}");
 }
 
+#[test]
+fn a_difference_is_drawn_to_any_moment_and_to_another_file() {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/snapshots");
+    let other = data.join("leak_fragmenting.frames.pickle.gz");
+    let other = other.to_str().unwrap();
+    let mut pictures = Vec::new();
+    for before in [
+        &["--before", "START"][..],
+        &["--before", "2000"],
+        &["--before-file", other],
+        &["--before-file", other, "--before", "START"],
+    ] {
+        let args = ["--view", "diff", "--size", "640x400", "--screenshot", "-"];
+        let output = draw(&[&args, before].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{before:?}: {said}");
+        pictures.push(output.stdout);
+    }
+    pictures.sort();
+    pictures.dedup();
+    assert_eq!(pictures.len(), 4, "two differences are the same picture");
+    let args = ["--view", "diff", "--before-file", "absent.pickle", "--screenshot", "-"];
+    let output = draw(&args);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The file of three devices that the window's tests have, as small as can be.
 fn two_devices(folder: &std::path::Path) -> PathBuf {
     let entries = |mib: u64| {

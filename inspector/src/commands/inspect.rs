@@ -28,6 +28,12 @@ pub struct Args {
     /// failure if there is one, else the peak; of a running program the end.
     #[arg(long, value_name = "MOMENT", requires = "screenshot")]
     pub at: Option<At>,
+    /// What `--view diff` compares with: a moment, as for `--at`; without it, one early in the run.
+    #[arg(long, value_name = "MOMENT", requires = "screenshot")]
+    pub before: Option<At>,
+    /// The file of that moment, if it is another one; without a moment, its fatal failure or peak.
+    #[arg(long, value_name = "FILE", requires = "screenshot", value_hint = ValueHint::FilePath)]
+    pub before_file: Option<PathBuf>,
     /// The size of the picture in pixels.
     #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = size)]
     pub size: (u32, u32),
@@ -129,6 +135,13 @@ fn target(text: &str) -> Result<Target> {
     Ok(Target::Local(sockets().into_iter().find(is_its).ok_or_else(missing)?))
 }
 
+/// What a difference is to.
+fn before(args: &Args) -> Option<(Option<PathBuf>, At)> {
+    let file = args.before_file.clone();
+    let is_said = file.is_some() || args.before.is_some();
+    is_said.then(|| (file, args.before.unwrap_or(At::FirstLook)))
+}
+
 /// The one running program of that name.
 fn named(name: &str) -> Result<Target> {
     let offered = window::offered();
@@ -173,6 +186,7 @@ pub fn run(args: &Args, quiet: bool) -> Result<()> {
         source,
         view: args.view,
         at: args.at.unwrap_or(first),
+        before: before(args),
         coloring: args.color,
         shot: Shot {
             size: args.size,

@@ -10,6 +10,7 @@ use super::app::{Inspector, Notice};
 use super::commands::Command;
 use super::document::Document;
 use super::layout::Axis;
+use super::model::Recording;
 use super::picker::Picker;
 use super::run::Work;
 use super::settings::Theme;
@@ -182,8 +183,8 @@ impl Inspector {
     }
 
     fn copy_as_line(&mut self, ctx: &Context) {
-        let is_in_a_file = |document: &Document| !document.recording.path.as_os_str().is_empty();
-        if self.documents.get(self.current).is_none_or(is_in_a_file) {
+        let shown = self.documents.get(self.current);
+        if shown.is_none_or(|document| is_in_a_file(&document.recording)) {
             ctx.copy_text(self.as_command(ctx));
             return;
         }
@@ -196,19 +197,41 @@ impl Inspector {
     /// The command line that draws the view in use.
     pub fn as_command(&self, ctx: &Context) -> String {
         let document = self.documents.get(self.current);
-        let path = document.map_or(Path::new("FILE"), |document| &document.recording.path);
-        let at = document.map_or(0, |document| document.sight.at);
+        let mut path = document.map_or(Path::new("FILE"), |document| &document.recording.path);
+        let mut at = document.map_or(0, |document| document.sight.at);
         let coloring = document.map_or(self.settings.coloring, |d| d.sight.coloring);
         let theme = if ctx.theme() == egui::Theme::Dark { "dark" } else { "light" };
         let device = document.and_then(Document::chosen_device);
         let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
+        let mut before = String::new();
+        let compared = document.and_then(|document| document.panels.diff.compared());
+        let is_drawn = |of: &Recording| self.active == View::Diff && is_in_a_file(of);
+        if let Some((other, moment, is_swapped)) = compared.filter(|(of, ..)| is_drawn(of)) {
+            let mut with = (other.path.as_path(), moment);
+            if is_swapped {
+                with = (std::mem::replace(&mut path, with.0), std::mem::replace(&mut at, with.1));
+            }
+            before = format!(" --before {}", with.1);
+            if with.0 != path {
+                before += &format!(" --before-file {}", quoted(with.0));
+            }
+        }
         format!(
-            "terrane inspect '{}'{device} --view {} --at {at} --color {} --theme {theme} --screenshot \
-             {}.png",
-            path.display().to_string().replace('\'', "'\\''"),
+            "terrane inspect {}{device} --view {} --at {at}{before} --color {} --theme {theme} \
+             --screenshot {}.png",
+            quoted(path),
             self.active.slug(),
             coloring.name(),
             self.active.slug()
         )
     }
+}
+
+fn is_in_a_file(recording: &Recording) -> bool {
+    !recording.path.as_os_str().is_empty()
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }

@@ -38,6 +38,20 @@ pub enum Moment {
     Event(u32),
 }
 
+impl Moment {
+    /// Events before it.
+    fn of(self, recording: &Recording) -> u32 {
+        match self {
+            Self::FirstLook => recording.first_look(),
+            Self::Peak => recording.peak(),
+            Self::Failure => recording.failures.last().map_or(0, |failure| failure.at),
+            Self::Start => 0,
+            Self::End => recording.end(),
+            Self::Event(at) => at.min(recording.end()),
+        }
+    }
+}
+
 impl std::str::FromStr for Moment {
     type Err = String;
 
@@ -174,18 +188,19 @@ impl Inspector {
     pub fn go(&mut self, moment: Moment) {
         let Some(document) = self.document() else { return };
         let recording = Arc::clone(&document.recording);
-        match moment {
-            Moment::FirstLook => document.go(recording.first_look()),
-            Moment::Peak => document.go(recording.peak()),
-            Moment::Start => document.go(0),
-            Moment::End => document.go(recording.end()),
-            Moment::Event(at) => document.go(at),
-            Moment::Failure => {
-                if let Some(last) = recording.failures.len().checked_sub(1) {
-                    document.go_to_failure(last as u32);
-                }
-            }
+        match (moment, recording.failures.len().checked_sub(1)) {
+            (Moment::Failure, Some(last)) => document.go_to_failure(last as u32),
+            (Moment::Failure, None) => {}
+            _ => document.go(moment.of(&recording)),
         }
+    }
+
+    /// Compares the file shown with a moment of its own, or of another recording.
+    pub fn compare(&mut self, other: Option<Recording>, moment: Moment) {
+        let Some(document) = self.document() else { return };
+        let other = other.map_or_else(|| Arc::clone(&document.recording), Arc::new);
+        let at = moment.of(&other);
+        document.panels.diff.compare(other, at);
     }
 
     /// Whether something is on its way that a picture should wait for.

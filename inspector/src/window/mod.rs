@@ -135,6 +135,8 @@ pub struct Headless {
     pub view: Option<View>,
     /// The moment.
     pub at: At,
+    /// What a difference is to: another file, or none for the same, and the moment there.
+    pub before: Option<(Option<PathBuf>, At)>,
     /// What colour stands for.
     pub coloring: Coloring,
     /// How the picture is to be.
@@ -155,6 +157,10 @@ pub fn picture(wanted: &Headless) -> Result<Vec<u8>> {
     inspector.add(recording);
     inspector.show_only(wanted.view);
     inspector.go(wanted.at);
+    if let Some((file, at)) = &wanted.before {
+        let other = file.as_ref().map(|file| Source::File(file.clone(), None).recording());
+        inspector.compare(other.transpose()?, *at);
+    }
     paint::render(wanted.shot, |ui, format| {
         inspector.draw_on(format);
         inspector.frame(ui);

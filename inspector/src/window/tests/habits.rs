@@ -243,6 +243,30 @@ fn a_view_copied_as_a_command_is_drawn_by_that_command() {
 }
 
 #[test]
+fn a_difference_of_two_files_is_drawn_by_the_command_that_is_copied() {
+    let mut inspector = with_file(LEAK);
+    inspector.add(open(&data(FRAGMENTED), &Progress::default()).unwrap());
+    inspector.go(crate::window::At::Event(1234));
+    inspector.active = View::Diff;
+    let other = Arc::clone(&inspector.documents[0].recording);
+    inspector.document().unwrap().panels.diff.compare(other, 77);
+    let ctx = egui::Context::default();
+    let event = |at| Some(crate::window::At::Event(at));
+    for (file, at, other, before) in [(FRAGMENTED, 1234, LEAK, 77), (LEAK, 77, FRAGMENTED, 1234)] {
+        let line = inspector.as_command(&ctx);
+        let words: Vec<String> = line.split(' ').map(|word| word.replace('\'', "")).collect();
+        let Some(crate::cli::Command::Inspect(args)) =
+            crate::cli::Cli::try_parse_from(&words).unwrap().command
+        else {
+            panic!("{line}")
+        };
+        assert_eq!((args.files, args.before_file), (vec![data(file)], Some(data(other))), "{line}");
+        assert_eq!((args.at, args.before), (event(at), event(before)), "{line}");
+        inspector.document().unwrap().panels.diff.swap();
+    }
+}
+
+#[test]
 fn letters_pan_a_drag_pans_and_ctrl_f_finds_in_the_table_used_last() {
     let mut harness = harness(one(OOM, View::Timeline), true, false);
     settled(&mut harness);

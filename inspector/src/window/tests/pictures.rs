@@ -62,8 +62,8 @@ fn the_manual_has_a_picture_of_every_view_in_both_themes() {
                 let size = if view.is_some() { (960, 600) } else { (1320, 840) };
                 let shot = Shot { size, scale: 1.0, dark, renderer: Renderer::Gpu };
                 let (at, coloring) = (At::FirstLook, Coloring::Size);
-                let wanted =
-                    Headless { source: Source::File(data(file), None), view, at, coloring, shot };
+                let source = Source::File(data(file), None);
+                let wanted = Headless { source, view, at, before: None, coloring, shot };
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, picture(&wanted).unwrap()).unwrap();
             }
@@ -107,6 +107,7 @@ fn the_manual_has_pictures_of_pages_moves_waits_and_tags_in_both_themes() {
                     source: Source::File(file, None),
                     view: Some(view),
                     at,
+                    before: None,
                     coloring,
                     shot,
                 };
@@ -126,6 +127,7 @@ fn the_cpu_draws_the_same_picture_as_the_driver() {
             source: Source::File(data(OOM), None),
             view: Some(View::HeapMap),
             at: At::Peak,
+            before: None,
             coloring: Coloring::Size,
             shot: Shot { size: (640, 400), scale: 1.0, dark: true, renderer },
         };

@@ -28,6 +28,22 @@ impl DiffPanel {
     pub fn is_busy(&mut self) -> bool {
         self.made.is_busy()
     }
+
+    /// Compares with a moment of this recording.
+    pub fn compare(&mut self, recording: Arc<Recording>, at: u32) {
+        self.before = Some(Side { recording, at });
+    }
+
+    /// Makes what came before what comes after.
+    pub fn swap(&mut self) {
+        self.swapped = !self.swapped;
+    }
+
+    /// What it compares with, if that was chosen, and whether that is what comes after.
+    pub fn compared(&self) -> Option<(&Recording, u32, bool)> {
+        let side = self.before.as_ref()?;
+        Some((&side.recording, side.at, self.swapped))
+    }
 }
 
 /// Two moments, what is searched for, and by what it is ordered.
@@ -82,6 +98,9 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         let (sign, size) = signed(diff.total);
         ui.label(RichText::new(format!("{sign}{}", units::bytes(size))).strong());
         panel.table.search(ui, diff.rows.len(), order.len(), "differences");
+        if ui.button("Copy CSV").on_hover_text("copy the rows found, with all digits").clicked() {
+            ui.copy_text(super::table::copy(diff, order, true));
+        }
         if is_late {
             ui.weak("looking again…");
         }
@@ -144,7 +163,7 @@ fn choose(ui: &mut Ui, stage: &mut Stage<'_>, before: &Side, now: &Side) {
             stage.document.panels.diff.before = Some(side);
         }
         if ui.button("Swap").on_hover_text("before becomes after").clicked() {
-            stage.document.panels.diff.swapped = !swapped;
+            stage.document.panels.diff.swap();
         }
         if ui
             .button("Take this moment")
