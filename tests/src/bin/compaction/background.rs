@@ -20,6 +20,8 @@ use crate::{Args, Outcome, Shared, of_pass};
 
 /// What the thread that polls waits between two polls.
 const PAUSE: Duration = Duration::from_micros(30);
+/// How long the loop is watched at a time, alone and beside copies.
+const TURN: Duration = Duration::from_millis(100);
 /// Passes at most, however short they are.
 const PASSES: usize = 100;
 
@@ -79,7 +81,7 @@ fn watch(device: &Shared, args: &Args, groups: u32, step: Step<'_>) -> Outcome<W
         let Args { blocks, heap, segments, rate, .. } = *args;
         let board = Board::new(device, Plan { blocks, heap, segments, groups, rate })?;
         let over = AtomicBool::new(false);
-        let (ends, span) = std::thread::scope(|scope| -> Outcome<_> {
+        let (ends, spans) = std::thread::scope(|scope| -> Outcome<_> {
             let running = scope.spawn(|| ends_of_kernels(device, step, &over));
             let passed = pass(&board, &mut watched);
             over.store(true, Ordering::Relaxed);
@@ -89,34 +91,49 @@ fn watch(device: &Shared, args: &Args, groups: u32, step: Step<'_>) -> Outcome<W
         let within = |from: Instant, to: Instant| {
             ends.iter().filter(|end| **end >= from && **end < to).count() as u64
         };
-        let [before, begin, end] = span;
-        watched.alone.0 += within(before, begin);
-        watched.alone.1 += (begin - before).as_secs_f64();
-        watched.beside.0 += within(begin, end);
-        watched.beside.1 += (end - begin).as_secs_f64();
+        for Span { from, to, is_beside } in spans {
+            let sum = if is_beside { &mut watched.beside } else { &mut watched.alone };
+            sum.0 += within(from, to);
+            sum.1 += (to - from).as_secs_f64();
+        }
         watched.mismatches += board.mismatches()?;
         board.end()?;
     }
     Ok(watched)
 }
 
-/// Lets the loop run alone for a while, then a pass beside it. Gives the start of both and the end.
-fn pass(board: &Board, watched: &mut Watched) -> Outcome<[Instant; 3]> {
+/// A time that is counted.
+struct Span {
+    from: Instant,
+    to: Instant,
+    /// Whether copies were under way.
+    is_beside: bool,
+}
+
+/// Lets the loop run alone and beside a pass, in turns: what the device does by itself, such as to
+/// change its clock, counts for both.
+fn pass(board: &Board, watched: &mut Watched) -> Outcome<Vec<Span>> {
     let limits = Limits::NONE.mode(Mode::Background);
     // Planned before anything is counted.
     let mut pass = board.alloc.begin_pass(Goal::Fragmentation { below: 0.05 }, limits)?;
-    std::thread::sleep(Duration::from_millis(20));
-    let before = Instant::now();
-    std::thread::sleep(Duration::from_millis(100));
-    let begin = Instant::now();
-    while !pass.poll()?.done {
-        std::thread::sleep(PAUSE);
+    let (mut spans, mut is_over) = (Vec::new(), false);
+    while !is_over {
+        // What was submitted last is done by then.
+        std::thread::sleep(Duration::from_millis(20));
+        let from = Instant::now();
+        std::thread::sleep(TURN);
+        let begin = Instant::now();
+        spans.push(Span { from, to: begin, is_beside: false });
+        while !is_over && begin.elapsed() < TURN {
+            is_over = pass.poll()?.done;
+            std::thread::sleep(PAUSE);
+        }
+        spans.push(Span { from: begin, to: Instant::now(), is_beside: true });
     }
-    let end = Instant::now();
     let report = pass.end_pass()?;
     watched.copied += report.copied_bytes;
     watched.passes.push(report);
-    Ok([before, begin, end])
+    Ok(spans)
 }
 
 /// Runs kernels until it is over; when each was seen to be done.
