@@ -207,9 +207,35 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_another_pool_are_emptied_and_given_back() {
+        let (sim, alloc, stream) = rig(|_| {});
+        let got = alloc.alloc(&Request::new(200 << 20, stream).exportable(true));
+        assert!(got.is_ok(), "{got:?}");
+        alloc.check().unwrap();
+        assert_eq!(sim.violations(), []);
+    }
+
+    #[test]
     fn nothing_moves_for_a_request_that_is_longer_than_all_that_is_free() {
         let (_sim, alloc, stream) = rig(|_| {});
         alloc.alloc(&Request::new(400 << 20, stream)).unwrap_err();
         assert_eq!(alloc.stats().moves.moves, 0);
+    }
+
+    #[test]
+    fn pages_become_free_in_idle_time_where_that_is_asked_for() {
+        for (below, moves) in [(None, false), (Some(0.1), true)] {
+            let (sim, alloc, _) = rig(|config| config.idle_compaction = below);
+            let free_pages =
+                || alloc.inner.lock().pools.iter().map(|it| it.usage().free_pages).sum();
+            let before: u64 = free_pages();
+            for _ in 0..20 {
+                alloc.inner.compact_when_idle().unwrap();
+                sim.advance(10_000_000);
+            }
+            assert_eq!(free_pages() > before, moves, "{below:?}");
+            alloc.check().unwrap();
+            assert_eq!(sim.violations(), []);
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::compact::{Goal, Limits, Mode};
 use crate::error::Error;
 use crate::event::Rung;
 use crate::point::Points;
+use crate::pool::Pool;
 use crate::request::Wait;
 use crate::sync::this_thread;
 
@@ -15,6 +16,7 @@ use super::super::alloc::Asked;
 use super::super::config::allowed_classes;
 use super::super::patience::Patience;
 use super::compactor::Pass;
+use super::spaces::Spaces;
 
 /// The longest wait on the host for copies that empty a segment which has to be given back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -103,13 +105,20 @@ impl Inner {
     }
 
     fn compact_away(&self, asked: &Asked<'_>, own: &mut u64) -> Result<bool, Error> {
-        let heaps: Vec<_> = allowed_classes(self.caps(), &self.config, asked.request)
-            .filter_map(|id| self.caps().class(id))
-            .map(|class| class.heap)
-            .collect();
-        let pools = self.lock().movable_pools(|pool| heaps.contains(&pool.heap));
+        let allowed = || allowed_classes(self.caps(), &self.config, asked.request);
+        let heaps: Vec<_> =
+            allowed().filter_map(|id| self.caps().class(id)).map(|class| class.heap).collect();
+        // Its own paged spaces were looked at before.
+        let own_keys: Vec<_> = allowed().map(|class| asked.key(class)).collect();
+        let (pools, spaces) = {
+            let state = self.lock();
+            let there = |pool: &Pool| heaps.contains(&pool.heap);
+            let others = |pool: &Pool| there(pool) && !own_keys.contains(&pool.key);
+            (state.movable_pools(there), state.paged_pools(others))
+        };
         let goal = Goal::Release { bytes: asked.layout.bytes };
         let mut pass = self.begin(goal, Limits::NONE, pools, true)?;
+        pass.spaces = Spaces::of(spaces);
         let outcome = self.run_to_submission(&mut pass);
         self.end(&mut pass);
         *own += 1;
@@ -140,9 +149,13 @@ impl Inner {
         if !self.config.moves || stopped {
             return Ok(());
         }
-        let pools = self.lock().movable_pools(|_| true);
+        let (pools, spaces) = {
+            let state = self.lock();
+            (state.movable_pools(|_| true), state.paged_pools(|_| true))
+        };
         let limits = Limits::NONE.bytes(self.config.idle_bytes).mode(Mode::Background);
         let mut pass = self.begin(Goal::Fragmentation { below }, limits, pools, true)?;
+        pass.spaces = Spaces::of(spaces);
         let outcome = self.advance(&mut pass);
         self.end(&mut pass);
         outcome

@@ -5,6 +5,7 @@ use crate::compact::{Goal, Limits, Mode, PagedMove, PagedView, free_pages, worth
 use crate::error::Error;
 use crate::event::MoveKind;
 use crate::pages::{Anew, Means};
+use crate::pool::Pool;
 
 use super::super::state::State;
 use super::super::{Allocator, Inner};
@@ -24,6 +25,10 @@ pub(super) struct Spaces {
 }
 
 impl Spaces {
+    pub const fn of(left: Vec<u16>) -> Self {
+        Self { left, rounds: 0 }
+    }
+
     pub const fn is_done(&self) -> bool {
         self.left.is_empty()
     }
@@ -39,10 +44,10 @@ impl Allocator {
     ) -> Result<Compactor, Error> {
         let (pools, spaces) = {
             let state = self.inner.lock();
-            (state.movable_pools(|_| true), state.paged_pools())
+            (state.movable_pools(|_| true), state.paged_pools(|_| true))
         };
         let mut pass = self.inner.begin(goal, limits, pools, brief)?;
-        pass.spaces = Spaces { left: spaces, rounds: 0 };
+        pass.spaces = Spaces::of(spaces);
         Ok(Compactor { alloc: self.clone(), pass })
     }
 }
@@ -129,10 +134,10 @@ impl Pass {
 }
 
 impl State {
-    /// The pools that have a paged space.
-    pub(super) fn paged_pools(&self) -> Vec<u16> {
+    /// The pools that have a paged space, of those for which `of` is true.
+    pub(super) fn paged_pools(&self, of: impl Fn(&Pool) -> bool) -> Vec<u16> {
         let pools = (0_u16..).zip(&self.pools);
-        pools.filter(|(_, pool)| pool.paged.is_some()).map(|(at, _)| at).collect()
+        pools.filter(|(_, pool)| pool.paged.is_some() && of(pool)).map(|(at, _)| at).collect()
     }
 
     /// Bytes of whole pages that a goal is short of in a paged space.
