@@ -114,3 +114,33 @@ fn a_recording_is_told_what_an_open_submission_holds_and_a_flight_recorder_is_no
     submission.close().unwrap();
     assert_eq!(holds(), [nothing]);
 }
+
+#[test]
+fn a_submission_that_ends_within_a_call_that_uses_its_block_is_told_to_hold_it_no_more() {
+    use std::sync::{Arc, Mutex};
+    use terrane_core::Submission;
+    use terrane_core::compact::Why;
+    use terrane_core::device::calls::CallKind;
+    use terrane_core::device::wrap::{Ask, Watched};
+    use terrane_core::event::RecorderMode;
+    let open: Arc<Mutex<Option<Submission>>> = Arc::default();
+    let ends = Arc::clone(&open);
+    let device = Watched::new(Sim::slabs().open().shared(), move |ask: &Ask| {
+        if ask.kind == CallKind::Write {
+            let submission = ends.lock().unwrap().take();
+            submission.unwrap().close().unwrap();
+        }
+    });
+    let alloc = Allocator::new(device).unwrap();
+    let stream = alloc.device().create_stream(StreamSpec::default()).unwrap();
+    let block = alloc.alloc(&Request::new(4096, stream)).unwrap().handle;
+    alloc.set_recorder(RecorderMode::Stream { capacity: 1 << 10 });
+    let mut submission = alloc.submit(stream);
+    submission.resolve(block).unwrap();
+    *open.lock().unwrap() = Some(submission);
+    alloc.write(stream, block, 0, &[1; 64]).unwrap();
+    let mut events = Vec::new();
+    alloc.drain_events(&mut events, usize::MAX);
+    let told = events.into_iter().filter(|event| event.is(EventKind::Hold));
+    assert_eq!(told.map(|event| event.a).collect::<Vec<_>>(), [Why::Held as u64, 0]);
+}

@@ -186,6 +186,8 @@ impl Inner {
             }
             if block.holds == 0 {
                 state.tell_let_go(key, is_told);
+            } else if is_told {
+                state.tell_at_last(key);
             }
             let is_over = block.holds == 0 && !block.has(flag::MOVING | flag::SLIDING);
             if is_over && block.has(flag::FREE_LATER) {

@@ -92,6 +92,14 @@ impl State {
         }
     }
 
+    /// A submission that was told of has ended before the block's last hold, which may be that of a
+    /// call and would not be told of by itself.
+    pub(super) fn tell_at_last(&mut self, key: Key) {
+        if self.is_streaming() && self.blocks.get(key).is_ok_and(|block| !is_fixed(block)) {
+            self.guarded.insert(key);
+        }
+    }
+
     const fn is_streaming(&self) -> bool {
         matches!(self.ring.mode(), RecorderMode::Stream { .. })
     }

@@ -181,7 +181,7 @@ pub(crate) struct State {
     pub graphs: FxHashMap<u64, u32>,
     /// Blocks of other pools that graphs use, with those graphs.
     pub captured: FxHashMap<Key, Vec<u32>>,
-    /// Blocks of which it was told that a guard holds them.
+    /// Blocks of which it was told that a guard holds them, or that what has ended since did.
     pub guarded: FxHashSet<Key>,
     pub next_graph: u32,
     /// Device calls under way that may end a shortage.
