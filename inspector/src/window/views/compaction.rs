@@ -115,8 +115,8 @@ struct Pass {
     moves: Vec<Shift>,
     refused: Vec<Refusal>,
     text: &'static str,
-    /// Bytes of its moves.
-    moved: u64,
+    /// Bytes of its moves; not shown where the pass itself told how many it moved.
+    moved: Option<u64>,
     /// The largest hole after them.
     gained: u64,
     /// How many of them are by what means.
@@ -132,7 +132,7 @@ impl Pass {
         (moves, refused): (Vec<Shift>, Vec<Refusal>),
         text: &'static str,
     ) -> Self {
-        let moved = moves.iter().map(|shift| shift.bytes).sum();
+        let moved = Some(moves.iter().map(|shift| shift.bytes).sum());
         let gained = largest_hole_after(&before, &moves);
         let means = means(moves.iter().map(|shift| shift.by));
         let used = |kind: &MoveKind| moves.iter().any(|shift| shift.by == *kind);
@@ -159,7 +159,10 @@ impl Pass {
         let note = recording.passes.iter().find(|note| note.at >= range.end);
         let refused = note.map(|note| note.refused.clone()).unwrap_or_default();
         let text = "The moves of this pass went to segments that did not exist before it.";
-        Self::new(Shown::Recorded(number), (recording, before), (moves, refused), text)
+        let is_told = note.is_some();
+        let of = Shown::Recorded(number);
+        let pass = Self::new(of, (recording, before), (moves, refused), text);
+        Self { moved: pass.moved.filter(|_| !is_told), ..pass }
     }
 }
 
@@ -314,7 +317,9 @@ fn controls(ui: &mut Ui, stage: &mut Stage<'_>, pass: &Pass, planning: bool) {
     let look = stage.look;
     let count = pass.moves.len();
     header(ui, |ui| {
-        bytes(ui, &look, if planning { "to move" } else { "moved" }, pass.moved);
+        if let Some(moved) = pass.moved {
+            bytes(ui, &look, if planning { "to move" } else { "moved" }, moved);
+        }
         bytes(ui, &look, "largest hole before", pass.before.largest_free);
         bytes(ui, &look, "after", pass.gained);
         if !pass.means.is_empty() {

@@ -170,7 +170,7 @@ fn bars(rooms: &[u64], frame: Frame, look: &Look) -> Vec<Cell> {
         let (low, high) = (frame.area.bottom(), frame.y(*room));
         Cell::new(
             Rect::from_min_max(pos2(left, high), pos2(left + width, low)),
-            look.free,
+            (look.paper, look.active),
             Pattern::Hatch,
         )
     };
