@@ -11,7 +11,7 @@ use crate::pages::Pages;
 use crate::units::Align;
 
 use super::super::Inner;
-use super::super::state::State;
+use super::super::state::{Block, State};
 
 /// Ranges or pages looked at while the lock is held.
 const SLICE: u32 = 32;
@@ -30,6 +30,12 @@ fn next(from: u32, all: u32) -> std::ops::Range<u32> {
 }
 
 impl Inner {
+    /// Slots of ranges and of pages in a paged space.
+    fn slots_of(&self, number: u16) -> (u32, u32) {
+        let state = self.lock();
+        state.pools[usize::from(number)].paged.as_ref().map_or((0, 0), |it| it.pages.slots())
+    }
+
     /// What lies where in a paged space.
     pub(super) fn look_at_pages(&self, number: u16) -> PagedView {
         let (mut taken, mut pages) = (Vec::new(), Vec::new());
@@ -37,13 +43,14 @@ impl Inner {
         // for the first time may take long. Emptied without.
         let (mut seen, mut seen_pages) =
             (Vec::with_capacity(SLICE as usize), Vec::with_capacity(SLICE as usize));
+        // What begins after this is no part of the view, so that the walk has an end.
+        let all = self.slots_of(number);
         let (mut ranges, mut backed) = (0, 0);
         loop {
             taken.append(&mut seen);
             pages.append(&mut seen_pages);
             let state = self.lock();
             let Some(paged) = state.pools[usize::from(number)].paged.as_ref() else { break };
-            let all = paged.pages.slots();
             if ranges < all.0 {
                 let slots = next(ranges, all.0);
                 ranges = slots.end;
@@ -69,13 +76,13 @@ impl Inner {
     pub(super) fn ground_of(&self, number: u16) -> Option<Ground> {
         let mut sketch = self.lock().pools[usize::from(number)].paged.as_ref()?.pages.sketch()?;
         let (mut movable, mut seen) = (FxHashMap::default(), Vec::with_capacity(SLICE as usize));
+        let all = self.slots_of(number);
         let (mut ranges, mut backed) = (0, 0);
         loop {
             sketch.take_in(SLICE as usize);
             movable.extend(seen.drain(..));
             let state = self.lock();
             let paged = state.pools[usize::from(number)].paged.as_ref()?;
-            let all = paged.pages.slots();
             if ranges < all.0 {
                 let slots = next(ranges, all.0);
                 ranges = slots.end;
@@ -99,8 +106,13 @@ impl Inner {
 
 impl State {
     fn may_move(&self, pool: u16, owner: u32, at: u64) -> What {
-        let block = self.blocks.at(owner).map(|(_, block)| block);
-        let Some(block) = block.filter(|block| block.pool == pool && block.spot.is_paged()) else {
+        let is_there = |block: &&Block| {
+            block.pool == pool
+                && block.spot.is_paged()
+                && self.pools[usize::from(pool)].offset(block.spot) == at
+        };
+        // Else the range is where the block moves from or to.
+        let Some(block) = self.blocks.at(owner).map(|(_, block)| block).filter(is_there) else {
             return What::Busy;
         };
         match self.why_not(block, false) {
