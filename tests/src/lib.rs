@@ -45,7 +45,7 @@ mod subject;
 pub use busy::{Busy, Held, Keeper};
 pub use calls::CallLog;
 pub use clause::{Blame, Clause, Level, Need, Outcome, Stop};
-pub use native::{Captures, Foreign, Imported, Imports};
+pub use native::{Captures, Foreign, Imported, Imports, Mapped};
 pub use plan::{Plan, Source};
 pub use random::Random;
 pub use rig::Rig;

@@ -4,12 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use terrane_core::device::{
-    CopyOp, Device, DeviceError, MapOp, MemoryId, Paging, Place, SpaceId, StreamId, SyncPoint,
-    UnmapOp,
-};
+use terrane_core::device::{Device, DeviceError, SpaceId, StreamId, SyncPoint};
 use terrane_tests::{
-    Captures, Ending, Foreign, Held, Imported, Imports, Keeper, Plan, Source, clauses, run,
+    Captures, Ending, Foreign, Held, Imported, Imports, Keeper, Mapped, Plan, Source, clauses, run,
 };
 
 use super::{CudaDevice, DEVICE, FakeDriver, MIB, at, plain, raw};
@@ -119,40 +116,7 @@ impl Imports for Holder {
     fn import(&self, space: SpaceId, bytes: u64) -> Result<Box<dyn Imported>, DeviceError> {
         let descriptor = self.device.export_plain(space)?;
         let memory = self.device.import_memory(descriptor.as_fd(), bytes)?;
-        let at = at(self.device.reserve(DEVICE, bytes)?.space, 0);
-        self.device.map(&[MapOp { at, memory, memory_offset: 0, bytes }], &[])?;
-        Ok(Box::new(Mapped { device: Arc::clone(&self.device), memory, at, bytes }))
-    }
-}
-
-/// Imported memory where it is mapped.
-struct Mapped {
-    device: Arc<CudaDevice>,
-    memory: MemoryId,
-    at: Place,
-    bytes: u64,
-}
-
-impl Imported for Mapped {
-    fn copy_to(&self, stream: StreamId, to: Place, bytes: u64) -> Result<SyncPoint, DeviceError> {
-        self.device.copy(stream, &[CopyOp { from: self.at, to, bytes }])
-    }
-
-    fn copy_from(
-        &self,
-        stream: StreamId,
-        from: Place,
-        bytes: u64,
-    ) -> Result<SyncPoint, DeviceError> {
-        self.device.copy(stream, &[CopyOp { from, to: self.at, bytes }])
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        self.device.unmap(&[UnmapOp { at: self.at, bytes: self.bytes }], &[]).unwrap();
-        self.device.release(self.memory).unwrap();
-        self.device.unreserve(self.at.space).unwrap();
+        Ok(Box::new(Mapped::new(self.device.clone(), DEVICE, memory, bytes)?))
     }
 }
 

@@ -5,13 +5,10 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
-use terrane::core::device::{
-    ClassId, CopyOp, Device, DeviceError, MapOp, MemoryId, Paging, Place, SpaceId, StreamId,
-    SyncPoint, UnmapOp,
-};
+use terrane::core::device::{ClassId, Device, DeviceError, SpaceId, StreamId, SyncPoint};
 use terrane::cuda::CudaDevice;
 
-use super::{Captures, Foreign, Imported, Imports};
+use super::{Captures, Foreign, Imported, Imports, Mapped};
 use crate::busy::{Gate, Held, Keeper};
 
 /// Keeps streams busy by a kernel, and is a program of CUDA's own besides.
@@ -153,41 +150,7 @@ impl Imports for Program {
     fn import(&self, space: SpaceId, bytes: u64) -> Result<Box<dyn Imported>, DeviceError> {
         let descriptor = self.device.export_plain(space)?;
         let memory = self.device.import_memory(descriptor.as_fd(), bytes)?;
-        let space = self.device.reserve(ClassId(0), bytes)?.space;
-        let at = Place { space, offset: 0 };
-        self.device.map(&[MapOp { at, memory, memory_offset: 0, bytes }], &[])?;
-        Ok(Box::new(Mapped { device: Arc::clone(&self.device), memory, at, bytes }))
-    }
-}
-
-/// Imported memory where it is mapped.
-struct Mapped {
-    device: Arc<CudaDevice>,
-    memory: MemoryId,
-    at: Place,
-    bytes: u64,
-}
-
-impl Imported for Mapped {
-    fn copy_to(&self, stream: StreamId, to: Place, bytes: u64) -> Result<SyncPoint, DeviceError> {
-        self.device.copy(stream, &[CopyOp { from: self.at, to, bytes }])
-    }
-
-    fn copy_from(
-        &self,
-        stream: StreamId,
-        from: Place,
-        bytes: u64,
-    ) -> Result<SyncPoint, DeviceError> {
-        self.device.copy(stream, &[CopyOp { from, to: self.at, bytes }])
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        let _ = self.device.unmap(&[UnmapOp { at: self.at, bytes: self.bytes }], &[]);
-        let _ = self.device.release(self.memory);
-        let _ = self.device.unreserve(self.at.space);
+        Ok(Box::new(Mapped::new(self.device.clone(), ClassId(0), memory, bytes)?))
     }
 }
 

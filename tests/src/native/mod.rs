@@ -4,9 +4,11 @@
 pub(crate) mod cuda;
 #[cfg(feature = "program")]
 mod imported;
+mod mapped;
 #[cfg(feature = "program")]
 pub(crate) mod vulkan;
 
+pub use mapped::Mapped;
 use terrane_core::device::sim::SimDevice;
 use terrane_core::device::{
     CaptureId, CopyOp, Device, DeviceError, Place, SpaceId, StreamId, SyncPoint,
