@@ -24,6 +24,7 @@ const SLICE: usize = 16;
 /// What moving blocks has come to for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
+    /// The request is where it was.
     Nothing,
     /// It would find a place now, behind work if need be.
     Found,
@@ -33,7 +34,8 @@ enum Outcome {
 }
 
 impl Inner {
-    /// Moves blocks of paged spaces so that a request finds pages. Tells whether it would now.
+    /// Moves blocks of paged spaces so that a request finds pages. Tells whether it would now, or
+    /// will once free pages are given back.
     pub(super) fn compact_pages(&self, asked: &Asked<'_>, own: &mut u64) -> Result<bool, Error> {
         for class in allowed_classes(self.caps(), &self.config, asked.request) {
             let number = self.lock().by_key.get(&asked.key(class)).copied();

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::window::layout::{Coloring, Order, TimeScale};
     use crate::window::model::{
-        BlockRow, EventOp, EventRow, Hold, Moment, NEVER, PoolKind, Recording, SegmentRow,
+        BlockRow, EventOp, EventRow, Moment, NEVER, PoolKind, Recording, SegmentRow,
     };
 
     const BLOCKS: u32 = 30_000;
@@ -206,18 +206,8 @@ mod tests {
     /// Blocks one above the other, each made by an event of its own and kept.
     fn recording() -> Recording {
         let block = |number: u32| BlockRow {
-            address: u64::from(number) * 4096,
-            bytes: 4096,
-            requested: 4096,
             born: number + 1,
-            freed: NEVER,
-            gone: NEVER,
-            stream: 0,
-            site: 0,
-            stack: NEVER,
-            tag: 0,
-            hold: Hold::Unknown,
-            kind: 0,
+            ..BlockRow::kept(u64::from(number) * 4096, 4096)
         };
         let segment = SegmentRow {
             address: 0,

@@ -263,7 +263,7 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::model::{BlockRow, EventRow, Hold, NEVER};
+    use crate::window::model::{BlockRow, EventRow};
 
     /// Blocks of three streams that come and go; the last stream has few. Half the frees complete
     /// at once.
@@ -307,20 +307,7 @@ mod tests {
     }
 
     fn row(requested: u64, stream: u32) -> BlockRow {
-        BlockRow {
-            address: 0,
-            bytes: requested,
-            requested,
-            born: 0,
-            freed: NEVER,
-            gone: NEVER,
-            stream,
-            site: 0,
-            stack: NEVER,
-            tag: 0,
-            hold: Hold::Unknown,
-            kind: 0,
-        }
+        BlockRow { stream, ..BlockRow::kept(0, requested) }
     }
 
     /// What a stream holds after each number of events, a free that completes at once left out.

@@ -7,6 +7,8 @@ mod from_trace;
 mod held;
 mod hold;
 mod lives;
+#[cfg(test)]
+mod made;
 mod moment;
 mod moves;
 mod places;
@@ -380,40 +382,6 @@ fn devices(read: &Read) -> Vec<usize> {
 }
 
 impl Recording {
-    /// A heap of one moment.
-    #[cfg(test)]
-    pub fn for_tests(blocks: Vec<BlockRow>, segments: Vec<SegmentRow>) -> Self {
-        Self {
-            name: "test".to_owned(),
-            path: PathBuf::new(),
-            kind: "test",
-            addresses: Addresses::Recorded,
-            events: Vec::new(),
-            series: Series::of(&[], &blocks, &segments),
-            blocks,
-            segments,
-            failures: Vec::new(),
-            moves: Vec::new(),
-            passes: Vec::new(),
-            waits: Vec::new(),
-            gaps: Vec::new(),
-            work: Vec::new(),
-            holds: Vec::new(),
-            pending: Vec::new(),
-            stale: Vec::new(),
-            tags: Vec::new(),
-            kinds: Vec::new(),
-            limits: Vec::new(),
-            is_live: false,
-            device: 0,
-            devices: Vec::new(),
-            streams: vec!["stream 0".to_owned()],
-            places: Places::of_sites(vec!["site".to_owned()]),
-            notes: Vec::new(),
-            facts: None,
-        }
-    }
-
     /// Whether its heap at a moment, or a table of it, is worked out within a frame.
     pub fn is_small(&self) -> bool {
         self.blocks.len() <= AT_ONCE && self.events.len() <= 3 * AT_ONCE

@@ -123,23 +123,10 @@ pub fn largest_hole_after(before: &Moment, moves: &[Shift]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::model::{BlockRow, Hold, NEVER, PoolKind, SegmentRow};
+    use crate::window::model::{BlockRow, NEVER, PoolKind, SegmentRow};
 
     fn recording(blocks: &[(u64, u64)]) -> Recording {
-        let block = |(address, bytes): &(u64, u64)| BlockRow {
-            address: *address,
-            bytes: *bytes,
-            requested: *bytes,
-            born: 0,
-            freed: NEVER,
-            gone: NEVER,
-            stream: 0,
-            site: 0,
-            stack: NEVER,
-            tag: 0,
-            hold: Hold::Unknown,
-            kind: 0,
-        };
+        let block = |&(address, bytes): &(u64, u64)| BlockRow::kept(address, bytes);
         let segment = SegmentRow {
             address: 1000,
             bytes: 100,

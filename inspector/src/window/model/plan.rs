@@ -107,25 +107,12 @@ fn refused(moment: &Moment) -> Vec<Refusal> {
 mod tests {
     use super::*;
     use crate::window::model::{
-        BlockRow, Hold, NEVER, PoolKind, Recording, SegmentRow, largest_hole_after,
+        BlockRow, NEVER, PoolKind, Recording, SegmentRow, largest_hole_after,
     };
 
     #[test]
     fn a_plan_makes_the_room_that_was_asked_for() {
-        let block = |address| BlockRow {
-            address,
-            bytes: 4096,
-            requested: 4096,
-            born: 0,
-            freed: NEVER,
-            gone: NEVER,
-            stream: 0,
-            site: 0,
-            stack: NEVER,
-            tag: 0,
-            hold: Hold::Unknown,
-            kind: 0,
-        };
+        let block = |address| BlockRow::kept(address, 4096);
         // Every second page of 16 is taken: 32 KiB are free, no two neighbours.
         let blocks = (0..8).map(|n| block(n * 8192)).collect();
         let segment = SegmentRow {
